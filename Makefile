@@ -1,0 +1,65 @@
+# Two commands set everything up: `make chat` and `make test`. Both need Python 3.11+, git, make and a C compiler.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(or $(shell command -v uv),$(BIN)/uv)
+
+.DEFAULT_GOAL := help
+.PHONY: help chat test pure check lint types imports format bench lock clean
+
+help: ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# uv comes from the PATH, or else lives inside .venv: nothing outside this folder is changed.
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "headrace needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r locks/uv.txt
+
+$(VENV)/.run: $(UV) locks/run.txt pyproject.toml
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/run.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run locks/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/dev.txt
+	@touch $@
+
+chat: $(VENV)/.run ## talk to a model in this terminal
+	@$(BIN)/headrace chat
+
+test: $(VENV)/.dev ## run every test
+	$(BIN)/python -m pytest
+
+pure: $(VENV)/.dev ## run the tests of the pure rooms alone
+	$(BIN)/python -m pytest tests/pure
+
+check: lint types imports ## lint, types and the house's walls
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## let ruff format and fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## measure, as ratios against named references
+	$(BIN)/python -m bench
+
+# The lock files hold versions and hashes and no address, so they work with any mirror.
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
+lock: $(UV) ## resolve the dependencies anew
+	$(LOCK) pyproject.toml -o locks/run.txt
+	$(LOCK) pyproject.toml --group dev -c locks/run.txt -o locks/dev.txt
+
+clean: ## remove what was installed and built
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

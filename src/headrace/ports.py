@@ -1,0 +1,90 @@
+"""What the rooms ask of each other: Protocols, and the values that pass through them.
+
+An adapter implements a port and knows nothing of who calls it; `runtime` calls ports and knows no adapter.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from headrace.events import Event, Message
+
+ProtocolName = Literal["chat_completions", "responses", "messages"]
+
+
+class Clock(Protocol):
+    """Where every room that is not pure takes its time from."""
+
+    def now(self) -> float:
+        """Seconds since 1970, for people and for `Recorded.at`."""
+
+    def monotonic(self) -> float:
+        """Seconds that only move forward, for everything that is measured."""
+
+    async def sleep(self, delay_s: float) -> None: ...
+
+    def timeout(self, delay_s: float | None) -> AbstractAsyncContextManager[Any]:
+        """Raises TimeoutError when the time is over, like `asyncio.timeout`."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as a model is told of it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema of the arguments object."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to a model, in nobody's wire format."""
+
+    model: str
+    """The name its provider knows."""
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    stream: bool = True
+    stream_options: Mapping[str, Any] | None = None
+    """The caller's own, forwarded as they are; None lets the adapter choose."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reasoning_effort: str | None = None
+    extra: Mapping[str, Any] = {}
+    """Further parameters under the names of chat completions; an adapter translates or refuses each."""
+    dropped: frozenset[str] = frozenset()
+    """Parameters this provider has refused; they are left out."""
+
+
+class AttemptIds(msgspec.Struct, frozen=True):
+    """The numbers an attempt's events carry."""
+
+    call: int
+    first_part: int = 1
+
+
+class Sink(Protocol):
+    """Where an attempt's signs of life go."""
+
+    def connected(self) -> None:
+        """The request is on its way."""
+
+    def received(self, events: list[Event]) -> None:
+        """One socket read and what it decoded to, possibly nothing."""
+
+
+class Provider(Protocol):
+    """One configured endpoint, spoken to in one protocol. It opens requests; it owns no retries."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def attempt(self, request: Request, ids: AttemptIds, sink: Sink) -> None:
+        """Put the question once. Returns after `ReplyEnded` went to the sink; raises CallError otherwise.
+
+        Cancelling it closes the connection before the cancellation leaves.
+        """
+        ...
+
+    async def close(self) -> None: ...

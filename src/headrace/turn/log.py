@@ -1,0 +1,105 @@
+"""The append-only log of one turn.
+
+Theory of operation. A log holds `Recorded` facts with contiguous numbers from 1. Followers are indexes into it: they
+keep the last number they have shown and read what comes after, so a slow one costs nothing and any number may watch.
+`watch` registers a wake-up, called once per batch after everything in the batch is readable.
+
+    extend(events):   check each against the machine -> journal -> readable -> wake the watchers
+
+The journal comes before the readers: whatever a follower has seen outlives the process. A journal that cannot be
+written raises, and then nothing of the batch has happened.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from headrace.errors import Cause, HeadraceError, IllegalTransition
+from headrace.events import Event, Recorded, TurnClosed
+from headrace.limits import TURN_MAX_EVENTS
+from headrace.turn.machine import Machine
+
+Journal = Callable[[Sequence[Recorded]], None]
+Wake = Callable[[], None]
+
+
+class TurnTooLong(HeadraceError):
+    """The turn has more events than a log may hold."""
+
+    cause = Cause("step_limit", f"The turn was ended: it holds more than {TURN_MAX_EVENTS} events.")
+
+
+class Log:
+    def __init__(self, turn: str, journal: Journal | None = None, max_events: int = TURN_MAX_EVENTS) -> None:
+        self.turn = turn
+        self.machine = Machine()
+        self._journal = journal
+        self._max_events = max_events
+        self._entries: list[Recorded] = []
+        self._watchers: list[Wake] = []
+
+    @classmethod
+    def restored(cls, entries: Sequence[Recorded], journal: Journal | None = None) -> "Log":
+        """The log that was written as `entries`, ready to go on; raises IllegalTransition if they are no log."""
+        log = cls(entries[0].turn if entries else "", None)
+        for expected, recorded in enumerate(entries, start=1):
+            if recorded.seq != expected or recorded.turn != log.turn:
+                raise IllegalTransition(f"entry {expected} is {recorded.turn} {recorded.seq}")
+            log.machine.apply(recorded.event)
+        log._entries = list(entries)
+        log._journal = journal
+        return log
+
+    def __len__(self) -> int:
+        """Also the number of the last event."""
+        return len(self._entries)
+
+    @property
+    def closed(self) -> TurnClosed | None:
+        """The turn's end, once it has one."""
+        last = self._entries[-1].event if self._entries else None
+        return last if isinstance(last, TurnClosed) else None
+
+    def since(self, seq: int, most: int | None = None) -> list[Recorded]:
+        """What came after number `seq`, at most `most` of it."""
+        return self._entries[seq : None if most is None else seq + most]
+
+    def append(self, event: Event, at: float) -> None:
+        self.extend((event,), at)
+
+    def extend(self, events: Iterable[Event], at: float) -> None:
+        """Write a batch. If one event is refused, those before it are written and the error is raised."""
+        batch: list[Recorded] = []
+        seq = len(self._entries)
+        try:
+            for event in events:
+                if seq >= self._max_events and not _ends_something(event):
+                    raise TurnTooLong(TurnTooLong.cause.message)
+                self.machine.apply(event)
+                seq += 1
+                batch.append(Recorded(self.turn, seq, at, event))
+        finally:
+            self._publish(batch)
+
+    def watch(self, wake: Wake) -> Callable[[], None]:
+        """Have `wake` called after every batch; returns the way to end that. `wake` must not raise."""
+        self._watchers.append(wake)
+        return lambda: self._watchers.remove(wake)
+
+    def _publish(self, batch: list[Recorded]) -> None:
+        if not batch:
+            return
+        if self._journal is not None:
+            self._journal(batch)
+        self._entries += batch
+        for wake in tuple(self._watchers):
+            wake()
+
+
+_ENDS = frozenset(
+    {"PartClosed", "UsageReported", "ReplyEnded", "ReplyCut", "CallFailed", "AttemptReplaced", "ToolFinished",
+     "ApprovalGiven", "QuestionAnswered", "TurnClosed"}
+)  # fmt: skip
+
+
+def _ends_something(event: Event) -> bool:
+    """Ends are always let in, so that a log that is full can still be closed."""
+    return type(event).__name__ in _ENDS
