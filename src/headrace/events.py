@@ -211,8 +211,9 @@ class CallFailed(_Event, frozen=True, tag="call_failed"):
 
     call: int
     cause: Cause
-    earlier: tuple[Cause, ...] = ()
-    """The first cause, and each earlier model's last one."""
+    """What went wrong first."""
+    lasts: tuple[tuple[str, Cause], ...] = ()
+    """Each model that was asked, and what went wrong with it last."""
 
 
 class ToolStarted(_Event, frozen=True, tag="tool_started"):

@@ -35,3 +35,82 @@ ERROR_TEXT_MAX_CHARS: Final = 500
 
 # Events in one log: 400k tokens of answer, thinking and tool output with room to spare.
 TURN_MAX_EVENTS: Final = 2_000_000
+
+# --- providers ----------------------------------------------------------------------------------------
+
+# An error's body is quoted in one line; pages of HTML are not worth reading further.
+ERROR_BODY_MAX_BYTES: Final = 64 * KIB
+# How long a finished answer may stay silent before its missing end marker is no longer waited for. Usage
+# follows a finish reason within a few network round trips.
+AFTER_FINISH_S: Final = 3.0
+# How long to wait for the last bytes of a body whose answer is complete, so that its connection can be kept.
+DRAIN_S: Final = 0.1
+# Idle connections are kept this long; most providers close them after 60 to 90 seconds.
+KEEP_ALIVE_S: Final = 55.0
+# Socket reads are this large at most: a bulk answer then costs few of them.
+READ_BYTES: Final = 256 * KIB
+# Anthropic wants a bound in every request; this is the largest all current models accept.
+MESSAGES_MAX_TOKENS: Final = 8192
+
+# --- one model call -----------------------------------------------------------------------------------
+
+# Waiting before another attempt: doubled each time, with jitter, so that many clients do not return at once.
+BACKOFF_FIRST_S: Final = 0.5
+BACKOFF_MOST_S: Final = 8.0
+# A provider that asks for more patience than this is treated as exhausted: a person waits for an answer.
+RETRY_AFTER_MOST_S: Final = 60.0
+# What was learnt of an endpoint (it does not stream, it refuses a parameter) is believed for this long.
+LEARNT_TTL_S: Final = 600.0
+
+# --- configuration ------------------------------------------------------------------------------------
+
+# A thousand lines are 40 KiB; reading this much takes a third of a second.
+CONFIG_MAX_BYTES: Final = 128 * KIB
+# The deepest key is four levels down; the rest is room for a sensible message instead of a crash.
+CONFIG_MAX_DEPTH: Final = 32
+# Values in a file, with those an alias repeats: nested aliases double at every step.
+CONFIG_MAX_VALUES: Final = 10_000
+# Problems told at once; a person mends a few and looks again.
+CONFIG_MAX_PROBLEMS: Final = 20
+# What is quoted of a wrong value.
+CONFIG_QUOTE_MAX_CHARS: Final = 60
+# Attempts after the first; a provider that failed eleven times is down.
+STREAM_RETRIES_MAX: Final = 10
+# The longest wait that can be asked for, a day: "for ever" would hide a dead connection.
+WAIT_MAX_S: Final = 24 * 60 * 60
+# Numbers of tokens; the largest windows hold a few million.
+TOKENS_MAX: Final = 100_000_000
+# Providers take temperatures up to 1 or 2.
+TEMPERATURE_MAX: Final = 2
+# What a chat shows at the end of an unfinished text.
+CURSOR_MAX_CHARS: Final = 16
+# Characters a chat may wait for before it shows them; a message of most platforms holds 4,096.
+BUFFER_THRESHOLD_MAX_CHARS: Final = 4096
+
+# --- agent --------------------------------------------------------------------------------------------
+
+# New replies that an agent asks for because a tool call was cut off; a stream that breaks there thrice will again.
+REPEATS_AFTER_CUT_CALL: Final = 2
+# New replies that go on where a text was cut off.
+CONTINUATIONS: Final = 1
+# Replies in which a provider may pause and want to be called again.
+PAUSES: Final = 8
+# How much of the cut text is searched for where its continuation begins again.
+SEAM_CHARS: Final = 400
+# A repetition shorter than this may be chance.
+SEAM_LEAST_CHARS: Final = 4
+
+# --- doctor -------------------------------------------------------------------------------------------
+
+# Requests of one diagnosis: four questions, and two that are asked again in another shape.
+DOCTOR_MOST_REQUESTS: Final = 6
+# Tokens of one answer. A count to thirty takes about a hundred; the rest is room for a model that thinks first.
+DOCTOR_MAX_TOKENS: Final = 256
+# How long one request may take. A model on this machine may have to be loaded first.
+DOCTOR_REQUEST_S: Final = 90.0
+DOCTOR_FIRST_EVENT_S: Final = 60.0
+DOCTOR_GAP_S: Final = 30.0
+# What is kept of one answer's bytes to be looked at; an answer of that many tokens takes a tenth of it.
+DOCTOR_KEPT_BYTES: Final = MIB
+# A model's name as a provider spells it.
+DOCTOR_NAME_MAX_CHARS: Final = 100

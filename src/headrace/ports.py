@@ -3,13 +3,14 @@
 An adapter implements a port and knows nothing of who calls it; `runtime` calls ports and knows no adapter.
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
 
 import msgspec
 
 from headrace.events import Event, Message
+from headrace.wire.dialect import PLAIN, Dialect
 
 ProtocolName = Literal["chat_completions", "responses", "messages"]
 
@@ -25,8 +26,28 @@ class Clock(Protocol):
 
     async def sleep(self, delay_s: float) -> None: ...
 
-    def timeout(self, delay_s: float | None) -> AbstractAsyncContextManager[Any]:
-        """Raises TimeoutError when the time is over, like `asyncio.timeout`."""
+    def timeout(self, delay_s: float | None) -> "Deadline":
+        """For `async with`: cancels what is within when the time is over and raises TimeoutError instead."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> "Timer":
+        """Call back once, unless the timer is cancelled first."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Deadline(Protocol):
+    """An end of time that can be moved."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def expire(self) -> None:
+        """The time is over now."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -53,8 +74,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     extra: Mapping[str, Any] = {}
     """Further parameters under the names of chat completions; an adapter translates or refuses each."""
+    dialect: Dialect = PLAIN
     dropped: frozenset[str] = frozenset()
-    """Parameters this provider has refused; they are left out."""
+    """Parameters this provider has refused; they are left out, or put differently."""
+    key: int = 0
+    """Which of the provider's keys to use, counted round."""
 
 
 class AttemptIds(msgspec.Struct, frozen=True):
@@ -79,6 +103,10 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def key_count(self) -> int:
+        """How many keys there are to rotate through."""
 
     async def attempt(self, request: Request, ids: AttemptIds, sink: Sink) -> None:
         """Put the question once. Returns after `ReplyEnded` went to the sink; raises CallError otherwise.

@@ -1,5 +1,7 @@
 """The log, its machine and its folds, over generated turns and a few that tell a story."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +77,7 @@ def test_from_any_cursor_replay_and_follow_give_the_uninterrupted_sequence(
 
     log.watch(follow)
     edges = sorted({min(c, len(events)) for c in cuts} | {0, len(events)})
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         log.extend(events[start:end], at=0)
         if (start + end) % 2:  # a follower that comes and goes
             late.extend(log.since(len(late), most=3))
@@ -244,10 +246,14 @@ def test_text_around_a_tool_call_stays_in_order() -> None:
 
 
 def test_a_reply_after_a_tool_is_a_paragraph_and_one_after_a_cut_is_not() -> None:
-    calls = [*a_reply(*text(1, "Looking."), *tool(2, "f", "{}"), reason="tool_calls")]
-    done = [ToolStarted(1, 2, "f", "{}"), ToolFinished(1, 2, "ok", "42")]
-    second = [CallStarted(2, "reply", "m"), AttemptStarted(2, 1, "m"), *text(1, "It is fo", call=2)]
-    cut = [ReplyCut(2, LOST)]
+    calls: list[Event] = [*a_reply(*text(1, "Looking."), *tool(2, "f", "{}"), reason="tool_calls")]
+    done: list[Event] = [ToolStarted(1, 2, "f", "{}"), ToolFinished(1, 2, "ok", "42")]
+    second: list[Event] = [
+        CallStarted(2, "reply", "m"),
+        AttemptStarted(2, 1, "m"),
+        *text(1, "It is fo", call=2),
+    ]
+    cut: list[Event] = [ReplyCut(2, LOST)]
     third = a_reply(*text(1, "rty-two.", call=3), call=3)
     assert folded(*calls, *done, *second, *cut, *third).answer_text() == "Looking.\n\nIt is forty-two."
 
@@ -327,7 +333,9 @@ def test_a_journal_comes_before_the_followers_and_its_failure_shows_nothing() ->
 
 def test_a_full_log_refuses_growth_and_can_still_be_closed() -> None:
     log = Log("t", max_events=4)
-    log.extend([OPENED, CallStarted(1, "reply", "m"), AttemptStarted(1, 1, "m"), PartStarted(1, 1, "text")], at=0)
+    log.extend(
+        [OPENED, CallStarted(1, "reply", "m"), AttemptStarted(1, 1, "m"), PartStarted(1, 1, "text")], at=0
+    )
     with pytest.raises(TurnTooLong):
         log.append(PartGrew(1, 1, "x"), at=0)
     log.extend(closing(log.machine, fold(log.since(0)), TurnTooLong.cause), at=0)

@@ -56,6 +56,9 @@ class ScriptedAnswer:
     def __post_init__(self) -> None:
         if self.reply.end not in _REASONS:
             raise ValueError(f"`{self.reply.end}` is no end reason; there are: {', '.join(_REASONS)}")
+        events = sum(1 for _ in _events(self.reply, AttemptIds(call=1), ""))
+        if self.fault is not None and self.fault.after_events >= events:
+            raise ValueError(f"the reply ends with event number {events}; the fault would come too late")
 
 
 class ScriptedProvider:
@@ -79,6 +82,10 @@ class ScriptedProvider:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def key_count(self) -> int:
+        return 0
 
     def enqueue(self, *answers: ScriptedAnswer | Reply) -> None:
         for answer in answers:

@@ -232,7 +232,7 @@ class Folded:
             text = reply.text(kind)
             if text:
                 out += [text] if not out or cut else ["\n\n", text]
-            cut = isinstance(reply.end, ReplyCut)
+            cut = isinstance(reply.end, ReplyCut) and not reply.end.dropped
         return "".join(out)
 
     # --- what it cost

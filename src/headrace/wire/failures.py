@@ -79,6 +79,8 @@ CODES: Final[Mapping[str, CauseCode]] = {
     "INVALID_ARGUMENT": "bad_request",
 }
 
+NO_REASON: Final = "The provider reported an error and gave no reason."
+
 # Broad words that a more precise one in the same error, or the HTTP status, goes before.
 _BROAD: Final = frozenset({"invalid_request_error", "api_error", "server_error", "tokens", "requests"})
 
@@ -100,7 +102,7 @@ def of_error(error: Any, status: int | None = None) -> Cause:
     number = next((int(n) for n in (found["code"], found["status"]) if _is_status(n)), status)
     return Cause(
         _code(words, number),
-        clip(found["message"]) or "The provider reported an error and gave no reason.",
+        clip(found["message"]) or NO_REASON,
         status=number,
         provider_code=clip(next(iter(words), "" if number is None else str(number)), 80),
         parameter=clip(found["param"], 80),
@@ -108,13 +110,15 @@ def of_error(error: Any, status: int | None = None) -> Cause:
 
 
 def _fields(error: Any) -> dict[str, Any]:
-    """Flatten `{"error": {...}}`, `{"error": "text"}`, flat objects and plain text."""
-    outer = error if isinstance(error, dict) else {}
-    inner = outer.get("error", outer)
+    """Flatten `{"error": {...}}`, `{"error": "text"}`, flat objects, plain text, and a list of one of these."""
+    if isinstance(error, list) and error:
+        error = error[0]
+    outer = error if isinstance(error, dict) else {"message": error}
+    inner = outer.get("error")
     if isinstance(inner, str):
         inner = {"message": inner, "code": outer.get("code"), "type": outer.get("error_type")}
     if not isinstance(inner, dict):
-        inner = {"message": error if isinstance(error, str) else ""}
+        inner = outer
     message = inner.get("message") or inner.get("detail") or outer.get("message") or ""
     if not isinstance(message, str):
         message = jsontext.dump(message)
@@ -124,7 +128,7 @@ def _fields(error: Any) -> dict[str, Any]:
 
 def _is_status(value: Any) -> bool:
     if isinstance(value, str):
-        return len(value) == 3 and value.isdigit() and value[0] in "45"
+        return len(value) == 3 and value.isdecimal() and value[0] in "45"
     return isinstance(value, int) and 400 <= value <= 599
 
 
@@ -142,7 +146,7 @@ def clip(value: Any, most: int = ERROR_TEXT_MAX_CHARS) -> str:
     if not isinstance(value, str):
         return ""
     text = "".join(c if c.isprintable() else " " for c in value[: 2 * most])
-    text = jsontext.repair(" ".join(text.split()))
+    text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -36,8 +36,18 @@ _REASONS: Final[dict[str, EndReason]] = {
     "pause_turn": "pause",
 }
 _ERRORS: Final = frozenset(
-    {"error", "insufficient_system_resource", "network_error", "abort", "malformed_function_call"}
+    {
+        "error",
+        "insufficient_system_resource",
+        "network_error",
+        "abort",
+        "malformed_function_call",
+        "function_call_filter",
+    }
 )
+
+# Google writes details behind these: `function_call_filter: MALFORMED_FUNCTION_CALL`.
+_DETAILED: Final = frozenset({"content_filter", "function_call_filter"})
 
 
 def meaning(reason: str, *, has_calls: bool) -> EndReason | CallError:
@@ -45,10 +55,9 @@ def meaning(reason: str, *, has_calls: bool) -> EndReason | CallError:
 
     "" stands for an end marker (`[DONE]`, a whole body) that came without a reason: evidence of an end, no more.
     """
-    word = reason.lower()
-    end = _REASONS.get(word)
+    end = _REASONS.get(_word(reason))
     if end is None:
-        return _failure(word, reason)
+        return _failure(reason)
     if end == "stop" and has_calls:
         return "tool_calls"
     if end == "tool_calls" and not has_calls:
@@ -56,10 +65,21 @@ def meaning(reason: str, *, has_calls: bool) -> EndReason | CallError:
     return end
 
 
-def _failure(word: str, reason: str) -> CallError:
-    if word in _ERRORS:
-        message = f"The provider ended the answer with an error of its own ({word})."
-        return CallError(Cause("finish_error", message, provider_code=word))
+def is_ordinary(reason: str) -> bool:
+    """Whether `reason` is an end like most, which a later one may correct."""
+    return _REASONS.get(_word(reason)) in ("stop", "tool_calls")
+
+
+def _word(reason: str) -> str:
+    word = reason.lower()
+    head = word.partition(": ")[0]
+    return head if head in _DETAILED else word
+
+
+def _failure(reason: str) -> CallError:
     shown = clip(reason, 80)
+    if _word(reason) in _ERRORS:
+        message = f"The provider ended the answer with an error of its own ({shown})."
+        return CallError(Cause("finish_error", message, provider_code=shown))
     message = f"The provider ended the answer for a reason headrace does not know: {shown!r}."
     return CallError(Cause("finish_unknown", message, provider_code=shown))

@@ -7,7 +7,7 @@ be read raises MalformedStream with a short reason.
 """
 
 import json
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -15,6 +15,7 @@ from headrace.errors import MalformedStream
 
 _strict = msgspec.json.Decoder().decode
 _dumps = msgspec.json.Encoder().encode
+_BOM: Final = "\ufeff"
 
 
 def parse(data: bytes | str, what: str = "a JSON value") -> Any:
@@ -28,7 +29,7 @@ def parse(data: bytes | str, what: str = "a JSON value") -> Any:
 def _parse_slowly(data: bytes | str, what: str) -> Any:
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
-        return json.loads(text, parse_constant=_refuse)
+        return _lenient.decode(text.removeprefix(_BOM))
     except UnicodeDecodeError:
         raise MalformedStream(f"{what} is not valid UTF-8") from None
     except RecursionError:
@@ -37,16 +38,35 @@ def _parse_slowly(data: bytes | str, what: str) -> Any:
         raise MalformedStream(f"{what} cannot be read") from None
 
 
+def parse_at(text: str, start: int) -> tuple[Any, int]:
+    """Read the JSON value that begins at `start`; also says where it ends."""
+    try:
+        return _lenient.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        raise MalformedStream("a JSON value cannot be read") from None
+
+
 def _refuse(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if abs(number) != float("inf") else _refuse(digits)
+
+
+_lenient: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def dump(value: Any) -> str:
     """`value` as compact JSON text; lone surrogates go out as the escapes they came as."""
     try:
-        return _dumps(value).decode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
+        try:
+            return _dumps(value).decode()
+        except UnicodeEncodeError:
+            return json.dumps(value, separators=(",", ":"))
+    except RecursionError:
+        raise MalformedStream("a JSON value is nested too deeply") from None
 
 
 def repair(text: str) -> str:

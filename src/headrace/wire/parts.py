@@ -37,11 +37,6 @@ class Parts:
         out, self.out = self.out, []
         return out
 
-    @property
-    def visible_text(self) -> bool:
-        """Whether prose is open right now that people see."""
-        return self._prose_kind in ("text", "refusal")
-
     # --- prose
 
     def grow(self, kind: PartKind, text: str) -> None:
@@ -78,13 +73,22 @@ class Parts:
         self.set_item(item)
         self.close_prose()
 
+    # --- parts held by their number
+
+    def start(self, kind: PartKind) -> int:
+        """Open a part beside whatever else is open; `grow_call` and `close_call` know it by its number."""
+        part = self._number()
+        self.out.append(PartStarted(self._call, part, kind))
+        return part
+
     # --- tool calls
 
     def tool_id(self, given: str) -> str:
         """An id for the next tool call: the provider's, made its own where it is missing or repeated."""
-        if given and given not in self._ids:
-            return given
-        return f"{given or f'call_{self._call}'}_{self._next}"
+        tool_id = jsontext.repair(given) or f"call_{self._call}_{self._next}"
+        while tool_id in self._ids:
+            tool_id = f"{tool_id}_{self._next}"
+        return tool_id
 
     def start_call(self, tool_id: str, name: str) -> int:
         """Open a tool call and return its number."""
@@ -92,7 +96,7 @@ class Parts:
         part = self._number()
         self.calls += 1
         self._ids.add(tool_id)
-        self.out.append(PartStarted(self._call, part, "tool_call", tool_id, name))
+        self.out.append(PartStarted(self._call, part, "tool_call", tool_id, jsontext.repair(name)))
         return part
 
     def grow_call(self, part: int, text: str) -> None:
@@ -104,6 +108,12 @@ class Parts:
 
     # --- what both share
 
+    def count(self, chars: int) -> None:
+        """Count what the reply makes us hold, shown or not."""
+        self._chars += chars
+        if self._chars > REPLY_MAX_CHARS:
+            raise MalformedStream(f"a reply is longer than {REPLY_MAX_CHARS} characters")
+
     def _append(self, part: int, text: str) -> None:
         if not text.isascii() or part in self._halves:
             text = self._halves.pop(part, "") + text
@@ -113,9 +123,7 @@ class Parts:
             text = jsontext.repair(text)
             if not text:
                 return
-        self._chars += len(text)
-        if self._chars > REPLY_MAX_CHARS:
-            raise MalformedStream(f"a reply is longer than {REPLY_MAX_CHARS} characters")
+        self.count(len(text))
         self.out.append(PartGrew(self._call, part, text))
 
     def _close(self, part: int, item: str) -> None:

@@ -5,13 +5,26 @@
 A stage that has nothing to do is not there; most replies go straight through.
 """
 
+from typing import Protocol
+
+from headrace.events import PartKind
 from headrace.wire import jsontext, think, toolmarkup
 from headrace.wire.dialect import Dialect, Tools
-from headrace.wire.parts import Parts
+
+
+class Writer(Protocol):
+    """Where prose goes: the reply's `Parts`, or one block's `Lane`."""
+
+    def grow(self, kind: PartKind, text: str) -> None: ...
+    def opaque(self, item: str, text: str = "") -> None: ...
+    def tool_id(self, given: str) -> str: ...
+    def start_call(self, tool_id: str, name: str) -> int: ...
+    def grow_call(self, part: int, text: str) -> None: ...
+    def close_call(self, part: int, item: str = "") -> None: ...
 
 
 class Prose:
-    def __init__(self, parts: Parts, dialect: Dialect, tools: Tools) -> None:
+    def __init__(self, parts: Writer, dialect: Dialect, tools: Tools) -> None:
         self._parts = parts
         self._think: think.Splitter | None = think.Splitter(dialect.think)
         self._markup = toolmarkup.Finder(dialect.tool_markup, tools) if dialect.tool_markup else None

@@ -7,7 +7,7 @@ that opens the next read is swallowed.
 
 The common stream (LF, one `data:` line an event) costs one `split` a read and one slice a line.
 
-Bounds: a line and an event have limits; past them the decoder raises MalformedStream and stays broken.
+Bounds: a line and an event have limits. Past them the decoder raises MalformedStream, and the stream is over.
 """
 
 from typing import Final
@@ -37,8 +37,7 @@ class Decoder:
         self.retry_ms: int | None = None
         self._line_max = line_max_bytes
         self._event_max = event_max_bytes
-        self._pieces: list[bytes] = []  # of the line that has begun
-        self._pieces_size = 0
+        self._line = bytearray()  # that has begun
         self._started = False  # the place of a BOM has been passed
         self._swallow_lf = False
         self._data: list[bytes] = []
@@ -59,25 +58,22 @@ class Decoder:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = data.split(b"\n")
         rest = lines.pop()
-        if lines and self._pieces:
-            self._pieces.append(lines[0])
-            lines[0] = b"".join(self._pieces)
-            self._pieces.clear()
-            self._pieces_size = 0
+        if lines and self._line:
+            self._line += lines[0]
+            lines[0] = bytes(self._line)
+            self._line.clear()
         self._take(lines, into)
         if rest:
-            self._pieces.append(rest)
-            self._pieces_size += len(rest)
-            if self._pieces_size > self._line_max:
+            self._line += rest
+            if len(self._line) > self._line_max:
                 raise MalformedStream(f"a line is longer than {self._line_max} bytes")
 
     def _skip_bom(self, data: bytes) -> bytes:
         """Hold back a possible start of a BOM; the stream has started once it cannot be one."""
-        data = b"".join([*self._pieces, data])
-        self._pieces.clear()
+        data = bytes(self._line) + data
+        self._line.clear()
         if len(data) < len(_BOM) and _BOM.startswith(data):
-            if data:
-                self._pieces.append(data)
+            self._line += data
             return b""
         self._started = True
         return data.removeprefix(_BOM)
@@ -89,20 +85,22 @@ class Decoder:
             elif len(line) > self._line_max:
                 raise MalformedStream(f"a line is longer than {self._line_max} bytes")
             elif line.startswith(b"data:"):
-                value = line[6:] if line[5:6] == b" " else line[5:]
-                self._data.append(value)
-                self._data_size += len(value) + 1
-                if self._data_size > self._event_max:
-                    raise MalformedStream(f"an event is larger than {self._event_max} bytes")
+                self._add(line[6:] if line[5:6] == b" " else line[5:])
             else:
                 self._field(line)
+
+    def _add(self, value: bytes) -> None:
+        self._data.append(value)
+        self._data_size += len(value) + 1
+        if self._data_size > self._event_max:
+            raise MalformedStream(f"an event is larger than {self._event_max} bytes")
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match name:
             case b"data":  # a line of nothing but the name
-                self._data.append(b"")
+                self._add(b"")
             case b"event":
                 self._name = value
             case b"id" if b"\0" not in value:

@@ -1,25 +1,26 @@
 """Finding tags in text that arrives in pieces."""
 
-from collections.abc import Iterable
+import re
 
 
-def first_of(text: str, tags: Iterable[str], start: int = 0) -> tuple[int, str] | None:
-    """Where the first of `tags` stands in `text`, and which it is; the longest if several start there."""
-    best: tuple[int, str] | None = None
-    for tag in tags:
-        at = text.find(tag, start)
-        if at >= 0 and (best is None or at < best[0] or (at == best[0] and len(tag) > len(best[1]))):
-            best = (at, tag)
-    return best
+class Tags:
+    """A few tags that begin with the same character, none of them the beginning of another."""
 
+    def __init__(self, *tags: str) -> None:
+        self._tags = tags
+        self._first = tags[0][0]
+        self._longest = max(map(len, tags))
+        pattern = re.compile("|".join(map(re.escape, tags)))
+        self.search = pattern.search
+        """Called as `search(text, start)`."""
+        self.match = pattern.match
 
-def held(text: str, tags: Iterable[str]) -> int:
-    """How many characters at the end of `text` may be the beginning of a tag."""
-    return max((_overlap(text, tag) for tag in tags), default=0)
-
-
-def _overlap(text: str, tag: str) -> int:
-    for size in range(min(len(tag) - 1, len(text)), 0, -1):
-        if text.endswith(tag[:size]):
-            return size
-    return 0
+    def held(self, text: str, start: int = 0) -> int:
+        """How many characters at the end of `text`, from `start` on, may be the beginning of a tag."""
+        at = text.find(self._first, max(start, len(text) - self._longest + 1))
+        while at >= 0:
+            tail = text[at:]
+            if any(tag.startswith(tail) for tag in self._tags):
+                return len(tail)
+            at = text.find(self._first, at + 1)
+        return 0

@@ -3,21 +3,25 @@
 Theory of operation. Text comes in pieces cut anywhere; what may be the beginning of a tag is held until it is
 decided, so nothing of a tag is ever shown, and every split of the same text gives the same result.
 
-    start --an opening tag--> inside        start --anything else--> text
-    inside --a closing tag--> start         (white space around a block belongs to the block)
+    start --an opening tag--> inside        start --anything else--> text (inside, where the tag was prefilled)
+    inside --the closing tag--> start       (white space before the first block and after each belongs to it)
     text --an opening tag, in mode `anywhere`--> inside
 
 A block that is never closed is reasoning to the end.
 """
 
+import re
 from typing import Final, Literal
 
-from headrace.wire import tags
+from headrace.limits import MARKUP_HOLD_MAX_CHARS
 from headrace.wire.dialect import ThinkMode
+from headrace.wire.tags import Tags
 
-NAMES: Final = ("think", "thinking", "mm:think")
-OPENING: Final = tuple(f"<{name}>" for name in NAMES)
-CLOSING: Final = tuple(f"</{name}>" for name in NAMES)
+_NAMES: Final = ("think", "thinking", "mm:think")
+_OPENING: Final = Tags(*(f"<{name}>" for name in _NAMES))
+_CLOSING: Final = {f"<{name}>": Tags(f"</{name}>") for name in _NAMES}
+_ANY_CLOSING: Final = Tags(*(f"</{name}>" for name in _NAMES))
+_SPACE: Final = re.compile(r"\s*")
 
 Kind = Literal["text", "reasoning"]
 Pieces = list[tuple[Kind, str]]
@@ -28,12 +32,11 @@ class Splitter:
 
     def __init__(self, mode: ThinkMode) -> None:
         self._anywhere = mode == "anywhere"
-        self._closing: tuple[str, ...] = CLOSING
-        self._buffer = ""
+        self._prefilled = mode == "prefilled"
+        self._closing = _ANY_CLOSING
+        self._held = ""
         self._after_block = False
-        self._state: Literal["start", "inside", "text"] = {"prefilled": "inside", "off": "text"}.get(  # type: ignore[assignment]
-            mode, "start"
-        )
+        self._state: Literal["start", "inside", "text"] = "text" if mode == "off" else "start"
 
     @property
     def passes(self) -> bool:
@@ -42,71 +45,67 @@ class Splitter:
 
     def feed(self, text: str) -> Pieces:
         out: Pieces = []
-        self._buffer += text
-        while self._buffer:
-            if not self._step(out):
-                break
+        text, self._held = self._held + text, ""
+        at = 0
+        while at < len(text):
+            match self._state:
+                case "start":
+                    at = self._start(text, at)
+                case "inside":
+                    at = self._inside(text, at, out)
+                case "text":
+                    at = self._text(text, at, out)
         return out
 
     def end(self) -> Pieces:
         """The text is complete: what was held is what it looks like."""
-        rest, self._buffer = self._buffer, ""
-        if self._state == "inside":
-            return [("reasoning", rest)] if rest else []
-        if self._after_block and not rest.strip():
-            return []
-        return [("text", rest)] if rest else []
+        rest, self._held = self._held, ""
+        inside = self._state == "inside" or (self._state == "start" and self._prefilled)
+        return [("reasoning" if inside else "text", rest)] if rest else []
 
-    def _step(self, out: Pieces) -> bool:
-        """Decide what can be decided; returns whether another step may follow."""
-        match self._state:
-            case "start":
-                return self._start()
-            case "inside":
-                return self._inside(out)
-            case "text":
-                return self._text(out)
-
-    def _start(self) -> bool:
-        body = self._buffer.lstrip()
-        opening = next((tag for tag in OPENING if body.startswith(tag)), None)
-        if opening is not None:
-            self._enter(opening, body[len(opening) :])
-            return True
-        if any(tag.startswith(body) for tag in OPENING):
-            return False
+    def _start(self, text: str, at: int) -> int:
+        space = _SPACE.match(text, at)
+        assert space is not None
+        body = space.end()
         if self._after_block:
-            self._buffer = body
-        self._state = "text"
-        return True
+            at = body
+        if body - at <= MARKUP_HOLD_MAX_CHARS:
+            if (opening := _OPENING.match(text, body)) is not None:
+                return self._enter(opening)
+            if _OPENING.held(text, body) == len(text) - body:
+                self._held = text[at:]
+                return len(text)
+        self._state = "inside" if self._prefilled else "text"
+        self._prefilled = False
+        return at
 
-    def _enter(self, opening: str, rest: str) -> None:
+    def _enter(self, opening: re.Match[str]) -> int:
         self._state = "inside"
-        self._closing = ("</" + opening[1:],)
-        self._buffer = rest
+        self._prefilled = False
+        self._closing = _CLOSING[opening[0]]
+        return opening.end()
 
-    def _inside(self, out: Pieces) -> bool:
-        found = tags.first_of(self._buffer, self._closing)
-        if found is not None:
-            at, tag = found
-            self._emit(out, "reasoning", at, skip=len(tag))
-            self._state, self._after_block = "start", True
-            return True
-        self._emit(out, "reasoning", len(self._buffer) - tags.held(self._buffer, self._closing))
-        return False
+    def _inside(self, text: str, at: int, out: Pieces) -> int:
+        closing = self._closing.search(text, at)
+        if closing is None:
+            return self._pass("reasoning", text, at, self._closing.held(text, at), out)
+        if closing.start() > at:
+            out.append(("reasoning", text[at : closing.start()]))
+        self._state, self._after_block = "start", True
+        return closing.end()
 
-    def _text(self, out: Pieces) -> bool:
-        found = tags.first_of(self._buffer, OPENING) if self._anywhere else None
-        if found is not None:
-            at, tag = found
-            self._emit(out, "text", at)
-            self._enter(tag, self._buffer[len(tag) :])
-            return True
-        hold = tags.held(self._buffer, OPENING) if self._anywhere else 0
-        self._emit(out, "text", len(self._buffer) - hold)
-        return False
+    def _text(self, text: str, at: int, out: Pieces) -> int:
+        opening = _OPENING.search(text, at) if self._anywhere else None
+        if opening is None:
+            return self._pass("text", text, at, _OPENING.held(text, at) if self._anywhere else 0, out)
+        if opening.start() > at:
+            out.append(("text", text[at : opening.start()]))
+        return self._enter(opening)
 
-    def _emit(self, out: Pieces, kind: Kind, size: int, skip: int = 0) -> None:
-        if size:
-            out.append((kind, self._buffer[:size]))
-        self._buffer = self._buffer[size + skip :]
+    def _pass(self, kind: Kind, text: str, at: int, hold: int, out: Pieces) -> int:
+        """Hand on all from `at` but for what has to be held."""
+        end = len(text) - hold
+        if end > at:
+            out.append((kind, text[at:end]))
+        self._held = text[end:]
+        return len(text)

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from headrace.errors import MalformedStream
-from headrace.limits import TOOL_ARGUMENTS_MAX_CHARS, TOOL_NAME_MAX_CHARS
+from headrace.limits import REPLY_MAX_PARTS, TOOL_ARGUMENTS_MAX_CHARS, TOOL_NAME_MAX_CHARS
 from headrace.wire import jsontext
 from headrace.wire.dialect import Tools
+from headrace.wire.kept import Kept
 from headrace.wire.parts import Parts
 
 
@@ -29,58 +30,45 @@ class ToolDelta(msgspec.Struct, forbid_unknown_fields=True):
     function: Function | None = None
 
 
-def merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Gather fields that arrive in pieces: lists and objects grow, the rest is replaced by what is later."""
-    for key, value in new.items():
-        old = into.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            merge(old, value)
-        elif isinstance(old, list) and isinstance(value, list):
-            for entry in value:
-                _merge_entry(old, entry)
-        elif value is not None:
-            into[key] = value
-
-
-def _merge_entry(entries: list[Any], new: Any) -> None:
-    """Join a fragment of a `reasoning_details` entry to the entry it continues."""
-    last = entries[-1] if entries else None
-    if not (isinstance(last, dict) and isinstance(new, dict) and "index" in new):
-        entries.append(new)
-        return
-    if any(last.get(k) != new.get(k) for k in ("type", "index")):
-        entries.append(new)
-        return
-    for key, value in new.items():
-        if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str):
-            last[key] += value
-        elif value is not None:
-            last[key] = value
-
-
 class _Call:
     """A tool call as far as it has come. It starts once its name is sure: when arguments come, or at its end."""
 
-    def __init__(self, index: int | None, tool_id: str) -> None:
+    def __init__(self, index: int | None, provider_id: str, kept: Kept) -> None:
         self.index = index
-        self.provider_id = tool_id
-        self.tool_id = tool_id
+        self.provider_id = provider_id
+        self.tool_id = ""
         self.name = ""
+        self.next_name = ""
+        """A name that came when there were arguments already: said again, or the next call's."""
         self.part: int | None = None
         self.arguments: list[str] = []
         self.size = 0
-        self.unknown: dict[str, Any] = {}
+        self.kept = kept
+        self._looked_at = 0
 
     def is_whole(self) -> bool:
         return jsontext.is_whole_object("".join(self.arguments))
+
+    def is_followed_by(self, arguments: str) -> bool:
+        """Whether the call is whole and `arguments` begin anew.
+
+        Within one JSON text `}` and `{` meet only in a string. For arguments full of that, looking has to stop
+        before it costs more than reading.
+        """
+        met = self.size and self.arguments[-1].rstrip()[-1:] == "}" and arguments.lstrip()[:1] == "{"
+        if not met or self._looked_at > 16 * self.size:
+            return False
+        self._looked_at += self.size
+        return self.is_whole()
 
 
 class ToolCalls:
     """Which delta belongs to which call.
 
     A delta continues the call of its index, or the latest call where there is no index, unless something says that it
-    is another one: a new id, or a name together with arguments when the call's arguments are already whole. Calls that
-    a finish reason has closed are continued by nothing, so the same index and id begin a new call after it.
+    is another one: a new id, another tool's name, or a name and then arguments that begin anew when the call's are
+    whole. Calls that a finish reason has closed are continued by nothing, so the same index and id begin a new
+    call after it.
     """
 
     def __init__(self, parts: Parts, tools: Tools, *, cumulative: bool) -> None:
@@ -99,7 +87,7 @@ class ToolCalls:
             return  # an empty delta that trails behind the finish reason
         call = self._call_for(delta, function)
         if unknown:
-            merge(call.unknown, unknown)
+            call.kept.add(unknown)
         if function.name:
             self._name(call, function.name)
         if function.arguments:
@@ -111,38 +99,52 @@ class ToolCalls:
     def close(self) -> None:
         self._finished = True
         for call in self._open:
-            self._start(call)
-            arguments = "".join(call.arguments)
-            function = {"name": call.name, "arguments": arguments, **call.unknown.pop("function", {})}
-            item = {"id": call.tool_id, "type": "function", "function": function, **call.unknown}
-            assert call.part is not None
-            self._parts.close_call(call.part, jsontext.dump(item))
+            if call.name or call.size:
+                self._start(call)
+                self._close(call)
         self._open.clear()
 
     def _call_for(self, delta: ToolDelta, function: Function) -> _Call:
         call = self._candidate(delta)
-        if call is None or self._is_another(call, delta, function):
-            call = _Call(delta.index, delta.id or "")
-            self._open.append(call)
-        elif delta.id and not call.provider_id:
-            call.provider_id = call.tool_id = delta.id
+        if call is None:
+            return self._new(delta)
+        if self._is_another(call, function):
+            another = self._new(delta)
+            if not function.name:
+                self._name(another, call.next_name)
+            return another
+        if delta.id and not call.provider_id:
+            call.provider_id = delta.id
         return call
 
-    def _candidate(self, delta: ToolDelta) -> _Call | None:
-        if delta.index is None:
-            if delta.id:
-                return next((c for c in reversed(self._open) if c.provider_id == delta.id), None)
-            return self._open[-1] if self._open else None
-        return next((c for c in reversed(self._open) if c.index == delta.index), None)
+    def _new(self, delta: ToolDelta) -> _Call:
+        if len(self._open) >= REPLY_MAX_PARTS:
+            raise MalformedStream(f"a reply has more than {REPLY_MAX_PARTS} tool calls")
+        self._open.append(_Call(delta.index, delta.id or "", Kept(self._parts.count)))
+        return self._open[-1]
 
-    def _is_another(self, call: _Call, delta: ToolDelta, function: Function) -> bool:
-        if delta.id and call.provider_id and delta.id != call.provider_id:
+    def _candidate(self, delta: ToolDelta) -> _Call | None:
+        """The latest open call that the delta's index and id allow."""
+        for call in reversed(self._open):
+            if delta.index is not None and call.index != delta.index:
+                continue
+            if not delta.id or call.provider_id == delta.id:
+                return call
+            if delta.index is not None and not call.provider_id:
+                return call
+        return None
+
+    def _is_another(self, call: _Call, function: Function) -> bool:
+        name, arguments = function.name or "", function.arguments
+        if arguments and (name or call.next_name) and not self._cumulative and call.is_followed_by(arguments):
             return True
-        new_arguments = function.name and function.arguments and not self._cumulative
-        return bool(new_arguments and call.arguments and call.arguments[-1][-1:] == "}" and call.is_whole())
+        offered = call.name in self._tools and name in self._tools
+        return offered and not name.startswith(call.name) and call.name + name not in self._tools
 
     def _name(self, call: _Call, name: str) -> None:
         """Take a name that comes once, in every delta, growing, or in fragments."""
+        if call.size:
+            call.next_name = name
         if call.part is not None or name == call.name:
             return
         joined = call.name + name
@@ -162,9 +164,18 @@ class ToolCalls:
             self._parts.grow_call(call.part, arguments)
         elif call.name and (not self._tools or call.name in self._tools):
             self._start(call)
+        else:
+            self._parts.count(len(arguments))
 
     def _start(self, call: _Call) -> None:
         if call.part is None:
             call.tool_id = self._parts.tool_id(call.provider_id)
             call.part = self._parts.start_call(call.tool_id, call.name)
             self._parts.grow_call(call.part, "".join(call.arguments))
+
+    def _close(self, call: _Call) -> None:
+        assert call.part is not None
+        unknown = call.kept.fields()
+        function = {"name": call.name, "arguments": "".join(call.arguments), **unknown.pop("function", {})}
+        item = {"id": call.tool_id, "type": "function", "function": function, **unknown}
+        self._parts.close_call(call.part, jsontext.dump(item))

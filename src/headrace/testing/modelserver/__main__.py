@@ -5,7 +5,7 @@ import asyncio
 import signal
 import sys
 
-from headrace.testing.modelserver import SCENARIOS, ModelServer, Script, ScenarioError, scenario
+from headrace.testing.modelserver import SCENARIOS, ModelServer, ScenarioError, Script, scenario
 
 _EXAMPLE = """\
 example:

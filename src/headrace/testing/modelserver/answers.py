@@ -57,11 +57,12 @@ class Ask:
 
     @classmethod
     def of(cls, protocol: ProtocolName, body: dict[str, Any]) -> "Ask":
+        options = body.get("stream_options")
         return cls(
             protocol=protocol,
             model=str(body.get("model", "")),
             stream=body.get("stream") is True,
-            include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+            include_usage=isinstance(options, dict) and bool(options.get("include_usage")),
             parameters=frozenset(body),
         )
 

@@ -200,16 +200,23 @@ class ModelServer:
         self.open_requests += 1
         try:
             response = await connection.send(answer(self._script(record), Ask.of(protocol, body)), request)
+            self._finish(connection, record, "answer")
         except ScenarioError as error:
+            self._finish(connection, record, "answer")
             response = _refusal(protocol, Status(404, str(error)))
+        except Exception:
+            # The script's own fault (`respond` raised): aiohttp logs it and answers 500.
+            self._finish(connection, record, "server")
+            raise
         finally:
             self.open_requests -= 1
             self._notify()
+        return response
+
+    def _finish(self, connection: Connection, record: RecordedRequest, by: EndedBy) -> None:
         if record.ending is None:
             self._connections[connection] = None
-            self._end(record, "answer")
-            self._notify()
-        return response
+            self._end(record, by)
 
     def _record(
         self, request: web.BaseRequest, protocol: ProtocolName, body: dict[str, Any], connection: Connection

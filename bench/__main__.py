@@ -1,0 +1,27 @@
+"""`python -m bench [NAME ...]`: run the named benchmarks, or all."""
+
+import sys
+from collections.abc import Callable
+
+from bench import calls, decoders, path
+
+BENCHMARKS: dict[str, Callable[[], None]] = {
+    "decoders": decoders.run,
+    "curve": decoders.curve,
+    "path": path.run,
+    "calls": calls.run,
+    "cancelling": calls.cancelling,
+}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"no benchmark is called {unknown[0]}; there are: {', '.join(BENCHMARKS)}")
+    for name in names:
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""One model call from socket to log, against a bare aiohttp client that decodes nothing, in the same process."""
+
+import asyncio
+import gc
+import random
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+
+from bench.measure import table
+from bench.upstream import model_server
+from headrace.agent.decide import RELAY
+from headrace.errors import Cause
+from headrace.events import AttemptStarted, PartGrew, user_message
+from headrace.providers.http import Endpoint, HttpClient, HttpProvider
+from headrace.runtime.call import Surroundings
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.learnt import Learnt
+from headrace.runtime.question import CallPolicy, Candidate
+from headrace.runtime.turn import Turn, start
+from headrace.testing.modelserver import ModelServer, scenario
+
+TOKENS = 50_000
+TURNS = 300
+
+
+class _Ours:
+    def __init__(self, url: str) -> None:
+        self._clock = SystemClock()
+        self.client = HttpClient(self._clock)
+        self._around = Surroundings(self._clock, Learnt(self._clock), CallPolicy(retries=0), random.Random(1))
+        endpoint = Endpoint(name="bench", protocol="chat_completions", base_url=f"{url}/v1")
+        self._provider = HttpProvider(endpoint, self.client, lambda: ("key",))
+
+    def start(self, model: str) -> Turn:
+        candidate = Candidate(model_id=f"bench:{model}", provider=self._provider, model=model)
+        return start("turn", [user_message("?")], [candidate], self._around, plan=RELAY)
+
+    async def whole(self, model: str) -> None:
+        assert (await self.start(model).wait()).outcome == "stop"
+
+    async def first_token(self, model: str) -> float:
+        begun = time.perf_counter()
+        turn = self.start(model)
+        took = 0.0
+        async for batch in turn.follow():
+            if not took and any(type(r.event) is PartGrew for r in batch):
+                took = time.perf_counter() - begun
+        return took
+
+
+class _Bare:
+    def __init__(self, url: str) -> None:
+        self._url = f"{url}/v1/chat/completions"
+        self.session = aiohttp.ClientSession(read_bufsize=256 * 1024)
+
+    def _body(self, model: str) -> dict[str, object]:
+        return {"model": model, "stream": True, "messages": [{"role": "user", "content": "?"}]}
+
+    async def whole(self, model: str) -> None:
+        async with self.session.post(self._url, json=self._body(model)) as response:
+            async for _ in response.content.iter_any():
+                pass
+
+    async def first_token(self, model: str) -> float:
+        begun = time.perf_counter()
+        took = 0.0
+        async with self.session.post(self._url, json=self._body(model)) as response:
+            async for data in response.content.iter_any():
+                if not took and b'"content":"0' in data.replace(b'": "', b'":"'):
+                    took = time.perf_counter() - begun
+        return took
+
+
+async def _cpu(work: Callable[[], Awaitable[None]], units: int, repeats: int = 5) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        gc.collect()
+        begun = time.process_time()
+        await work()
+        best = min(best, time.process_time() - begun)
+    return best / units * 1e6
+
+
+async def _run() -> None:
+    async with model_server() as url:
+        ours, bare = _Ours(url), _Bare(url)
+        long = f"script:long:{TOKENS}"
+        us, them = await _cpu(lambda: ours.whole(long), TOKENS), await _cpu(lambda: bare.whole(long), TOKENS)
+        paced = "script:paced:200:2"
+        paced_us = await _cpu(lambda: ours.whole(paced), 200, repeats=3)
+        paced_them = await _cpu(lambda: bare.whole(paced), 200, repeats=3)
+        table("One call, CPU us per token", ("upstream", "headrace", "bare aiohttp", "ratio"), [
+            ("in bulk", us, them, us / them),
+            ("a token every 2 ms", paced_us, paced_them, paced_us / paced_them),
+        ])  # fmt: skip
+        mine, theirs = [], []
+        for _ in range(TURNS):
+            mine.append(await ours.first_token("script:hello"))
+            theirs.append(await bare.first_token("script:long:1"))
+        a, b = statistics.median(mine) * 1e3, statistics.median(theirs) * 1e3
+        table("Time to first token, ms at the median", ("", "headrace", "bare aiohttp", "difference"),
+              [(f"{TURNS} short answers", a, b, a - b)])  # fmt: skip
+        await _before_first_byte(ours)
+        await ours.client.close()
+        await bare.session.close()
+
+
+async def _before_first_byte(ours: _Ours) -> None:
+    """CPU from starting a turn until its request's headers have gone out, on a warm process."""
+    spent: list[float] = []
+    for _ in range(TURNS):
+        begun = time.process_time()
+        turn = ours.start("script:hello")
+        async for batch in turn.follow():
+            if any(isinstance(r.event, AttemptStarted) for r in batch):
+                break
+        await asyncio.sleep(0)  # the request is written in this step of the loop
+        spent.append(time.process_time() - begun)
+        await turn.wait()
+    table("CPU before the first byte goes out, ms", ("", "median", "p99"),
+          [("a warm turn", statistics.median(spent) * 1e3, sorted(spent)[int(TURNS * 0.99)] * 1e3)])  # fmt: skip
+
+
+def run() -> None:
+    asyncio.run(_run())
+
+
+# --- cancelling
+
+STATES = ("hang", "stall-after-headers", "stall-mid-text", "stall-mid-arguments", "paced:2000:5", "slow-drip")
+TIMES = 200
+
+
+async def _cancelling() -> None:
+    rows = []
+    async with ModelServer() as server:
+        ours = _Ours(server.url)
+        for state in STATES:
+            server.default = scenario(state)
+            delays = []
+            for _ in range(TIMES):
+                turn = ours.start("m")
+                await server.wait_requests(server.total_requests + 1)
+                stopped_at = asyncio.get_running_loop().time()
+                turn.stop(Cause("stopped", ""))
+                ending = await server.requests[-1].wait_ended()
+                delays.append((ending.at - stopped_at) * 1e3)
+                await turn.wait()
+            delays.sort()
+            rows.append((state, statistics.median(delays), delays[int(TIMES * 0.99)], delays[-1]))
+        await ours.client.close()
+    table(f"Stop until the server sees the connection close, ms, {TIMES} times each",
+          ("state", "median", "p99", "most"), rows)  # fmt: skip
+
+
+def cancelling() -> None:
+    asyncio.run(_cancelling())

@@ -1,0 +1,128 @@
+"""What follows a reply: the next action of a turn.
+
+nothing yet --> ask
+reply ended:  stop, length, content_filter, refused, tool_calls --> close      pause --> ask again, bounded
+reply cut:    an agent asks again for a lost tool call, or to go on with a lost text, each bounded
+              a relayed call has nobody to decide and closes
+call failed --> close
+"""
+
+from typing import Final, assert_never
+
+import msgspec
+
+from headrace.errors import Cause, CauseCode, Outcome
+from headrace.events import (
+    CallFailed,
+    EndReason,
+    Message,
+    ReplyCut,
+    ReplyEnded,
+    user_message,
+)
+from headrace.limits import CONTINUATIONS, PAUSES, REPEATS_AFTER_CUT_CALL, SEAM_CHARS
+from headrace.turn.folds import Folded, Reply
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a turn may decide by itself."""
+
+    repeats: int = 0
+    """Times a reply is asked for again because its tool call was cut."""
+    continuations: int = 0
+    """Times a cut text is gone on with."""
+
+
+RELAY: Final = Plan()
+AGENT: Final = Plan(repeats=REPEATS_AFTER_CUT_CALL, continuations=CONTINUATIONS)
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Put the question to the model."""
+
+    messages: tuple[Message, ...]
+    seam: str = ""
+    """The end of a cut text that the reply goes on with; it may begin by repeating some of it."""
+
+
+class Close(msgspec.Struct, frozen=True):
+    outcome: Outcome
+    cause: Cause
+
+
+Action = Ask | Close
+
+GO_ON: Final = user_message(
+    "[The connection broke in the middle of your answer. Go on exactly where it stops, in the middle of a word if need "
+    "be. Repeat nothing and do not mention the interruption.]"
+)
+
+_ENDS: Final[dict[EndReason, tuple[Outcome, CauseCode, str]]] = {
+    "stop": ("stop", "answered", "The model has finished its answer."),
+    "tool_calls": ("tool_calls", "calls_returned", "The model asks for tools that the caller runs."),
+    "length": (
+        "length",
+        "output_truncated",
+        "The answer reached the bound on its length. Raise max_tokens for more.",
+    ),
+    "content_filter": ("content_filter", "filtered", "The provider's content filter ended the answer."),
+    "refused": ("refused", "declined", "The model declined to answer."),
+    "pause": (
+        "limit",
+        "step_limit",
+        f"The provider paused more than {PAUSES} times without ending its answer.",
+    ),
+}
+
+
+def decide(turn: Folded, plan: Plan) -> Action:
+    replies = [reply for reply in turn.replies.values() if reply.purpose == "reply"]
+    if not replies:
+        return Ask(turn.messages())
+    end = replies[-1].end
+    match end:
+        case ReplyEnded(reason="pause") if _count(replies, "pause") <= PAUSES:
+            return Ask(turn.messages())
+        case ReplyEnded():
+            outcome, code, message = _ENDS[end.reason]
+            return Close(outcome, Cause(code, message))
+        case ReplyCut():
+            return _after_cut(turn, plan, replies, end)
+        case CallFailed(cause=cause):
+            return _after_failure(replies, cause)
+        case None:
+            return Ask(turn.messages())
+        case _:
+            assert_never(end)
+
+
+def _after_cut(turn: Folded, plan: Plan, replies: list[Reply], end: ReplyCut) -> Action:
+    cuts = [reply.end for reply in replies if isinstance(reply.end, ReplyCut)]
+    if end.dropped:
+        if end.cause.transient and sum(bool(cut.dropped) for cut in cuts) <= plan.repeats:
+            return Ask(turn.messages())
+        return Close("error", _lost_calls(end))
+    if end.cause.transient and sum(not cut.dropped for cut in cuts) <= plan.continuations:
+        return Ask((*turn.messages(), GO_ON), seam=turn.answer_text()[-SEAM_CHARS:])
+    return Close(end.cause.outcome(visible=True), end.cause)
+
+
+def _after_failure(replies: list[Reply], cause: Cause) -> Action:
+    """A call that failed while it was to mend a cut answer leaves the answer as it was: cut, for that reason."""
+    if len(replies) > 1 and isinstance(replies[-2].end, ReplyCut):
+        cut = replies[-2].end
+        first = _lost_calls(cut) if cut.dropped else cut.cause
+        return Close("error" if cut.dropped else first.outcome(visible=True), first)
+    return Close(cause.outcome(visible=False), cause)
+
+
+def _lost_calls(end: ReplyCut) -> Cause:
+    names = ", ".join(end.dropped)
+    return Cause(
+        "tool_call_cut",
+        f"The stream broke within a tool call ({names}), which was not run. {end.cause.message}",
+    )
+
+
+def _count(replies: list[Reply], reason: EndReason) -> int:
+    return sum(isinstance(reply.end, ReplyEnded) and reply.end.reason == reason for reply in replies)

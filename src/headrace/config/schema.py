@@ -1,0 +1,174 @@
+"""The configuration file: every key, its type, its default, and the words for what is expected of it.
+
+Theory of operation. These structs are what a person may write, and nothing else is accepted. A type's
+`description` is not a comment: it ends up in the message when a value does not fit. Whether the parts fit
+together (a model's provider exists, a provider has an address) is decided in `loading`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from headrace.limits import (
+    BUFFER_THRESHOLD_MAX_CHARS,
+    CURSOR_MAX_CHARS,
+    STREAM_RETRIES_MAX,
+    TEMPERATURE_MAX,
+    TOKENS_MAX,
+    WAIT_MAX_S,
+)
+from headrace.ports import ProtocolName
+from headrace.wire.dialect import Dialect, ThinkMode, ToolMarkup
+
+Auth = Literal["bearer", "x-api-key", "none"]
+"""How a key is sent: `Authorization: Bearer ...`, `x-api-key: ...`, or not at all."""
+
+Transport = Literal["auto", "draft", "edit", "off"]
+ContinueCut = Literal["agent", "never"]
+
+ENV_NAME: Final = "[A-Z_][A-Z0-9_]{0,99}"
+
+ModelText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="a model as <provider>:<model>, such as openai:gpt-5.5, or local, local:<file>, moa:<preset>",
+    ),
+]
+ProviderName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[a-z0-9][a-z0-9._-]{0,63}\Z",
+        description="a name of small letters, digits, `-`, `_` and `.`",
+    ),
+]
+Address = Annotated[
+    str,
+    Meta(
+        pattern=r"\Ahttps?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~%!$&'()*+,;=:/-]*)?\Z",
+        description="an address such as https://host/v1, with no user, query or space in it",
+    ),
+]
+EnvName = Annotated[
+    str,
+    Meta(
+        pattern=rf"\A{ENV_NAME}\Z",
+        description="the name of an environment variable in capitals, such as OPENROUTER_API_KEY (not the key itself)",
+    ),
+]
+HeaderName = Annotated[
+    str, Meta(pattern=r"\A[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z", description="the name of an HTTP header")
+]
+HeaderValue = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[\x20-\x7e]*\Z",
+        max_length=8192,
+        description="text of printable ASCII characters; ${NAME} takes a value from the environment",
+    ),
+]
+Tokens = Annotated[int, Meta(ge=1, le=TOKENS_MAX, description="a number of tokens (1 or more)")]
+Temperature = Annotated[
+    float, Meta(ge=0, le=TEMPERATURE_MAX, description=f"a number from 0 to {TEMPERATURE_MAX}")
+]
+Effort = Annotated[
+    str,
+    Meta(pattern=r"\A[a-z]{1,20}\Z", description="a word the provider knows, such as low, medium or high"),
+]
+Retries = Annotated[
+    int, Meta(ge=0, le=STREAM_RETRIES_MAX, description=f"a whole number from 0 to {STREAM_RETRIES_MAX}")
+]
+Seconds = Annotated[
+    float, Meta(gt=0, le=WAIT_MAX_S, description=f"a number of seconds (more than 0, at most {WAIT_MAX_S})")
+]
+Threshold = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=BUFFER_THRESHOLD_MAX_CHARS,
+        description=f"a number of characters from 1 to {BUFFER_THRESHOLD_MAX_CHARS}",
+    ),
+]
+Cursor = Annotated[
+    str,
+    Meta(
+        max_length=CURSOR_MAX_CHARS,
+        pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z",
+        description=f"a text of at most {CURSOR_MAX_CHARS} characters on one line",
+    ),
+]
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A section of the file. Every key has a default."""
+
+
+class ProviderEntry(Written, frozen=True, kw_only=True):
+    """What is written of a provider; for a ready-made one only what differs."""
+
+    protocol: ProtocolName | UnsetType = UNSET
+    base_url: Address | UnsetType = UNSET
+    api_key_env: EnvName | UnsetType | None = UNSET
+    api_keys_env: tuple[EnvName, ...] | UnsetType = UNSET
+    auth: Auth | UnsetType = UNSET
+    headers: Mapping[HeaderName, HeaderValue] = {}
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Headers are left out: a person may have put a secret there.
+        return [("base_url", self.base_url)]
+
+    def __repr__(self) -> str:
+        return f"ProviderEntry(base_url={self.base_url!r})"
+
+
+class ModelConfig(Written, frozen=True, kw_only=True):
+    """What is asked of a model, and how it writes."""
+
+    max_tokens: Tokens | None = None
+    """The longest reply; None leaves it to the provider."""
+    temperature: Temperature | None = None
+    reasoning_effort: Effort | None = None
+    streams: bool = True
+    """False for a model that can only answer in one piece."""
+    think: ThinkMode = "auto"
+    tool_markup: ToolMarkup | None = None
+    cumulative: bool = False
+    context_tokens: Tokens | None = None
+    """How much it can be given; None where nobody said."""
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect(think=self.think, tool_markup=self.tool_markup, cumulative=self.cumulative)
+
+
+class Stall(Written, frozen=True, kw_only=True):
+    """How long each kind of silence may last."""
+
+    connect_s: Seconds = 10.0
+    first_event_s: Seconds = 180.0
+    gap_s: Seconds = 90.0
+    no_progress_s: Seconds = 600.0
+
+
+class Streaming(Written, frozen=True, kw_only=True):
+    enabled: bool = True
+    retries: Retries = 2
+    stall: Stall = Stall()
+    continue_cut: ContinueCut = "agent"
+    transport: Transport = "auto"
+    edit_interval: Seconds | None = None
+    """Seconds between two edits of a message; None leaves it to the platform's own limit."""
+    buffer_threshold: Threshold = 100
+    cursor: Cursor = " ▉"
+
+
+class FileConfig(Written, frozen=True, kw_only=True):
+    """The whole file."""
+
+    model: ModelText | None = None
+    fallback_models: tuple[ModelText, ...] = ()
+    providers: Mapping[ProviderName, ProviderEntry] = {}
+    models: Mapping[ModelText, ModelConfig] = {}
+    streaming: Streaming = Streaming()

@@ -1,0 +1,149 @@
+"""Writing one turn to standard output and standard error as it happens."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from headrace import events
+from headrace.errors import Cause
+from headrace.events import Recorded
+from headrace.runtime.turn import Turn
+from headrace.views.terminal import Answer, Aside, TerminalView, Thought
+
+STOPPED: Final = Cause("stopped", "You stopped the turn.")
+GONE: Final = Cause("client_disconnected", "Whoever read the answer closed the pipe.")
+
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SPINNER_STEP_S: Final = 0.1
+_CLEAR: Final = "\r\x1b[K"
+
+
+class Printer:
+    """Writes pieces; on a terminal it shows a spinner while nothing has come yet."""
+
+    def __init__(self, out: TextIO, err: TextIO, *, thoughts: bool = False) -> None:
+        self._out = out
+        self._err = err
+        self._thoughts = thoughts
+        self._lively = err.isatty() and out.isatty()
+        self._spinner: asyncio.TimerHandle | None = None
+        self._step = 0
+        self._column = 0  # whether the answer's last line is unfinished
+        self._thinking = False
+
+    def start(self) -> None:
+        if self._lively:
+            self._spin()
+
+    def show(self, pieces: list[Answer | Aside | Thought]) -> None:
+        if not pieces:
+            return
+        for piece in pieces:
+            match piece:
+                case Answer(text):
+                    self._answer(text)
+                case Aside(text):
+                    self._aside(text)
+                case Thought(text):
+                    self._thought(text)
+        self._out.flush()
+        self._err.flush()
+
+    def finish(self) -> None:
+        self._stop_spinner()
+        self._end_thought()
+        if self._column:
+            self._out.write("\n")
+        self._column = 0
+        self._out.flush()
+        self._err.flush()
+
+    def _answer(self, text: str) -> None:
+        self._stop_spinner()
+        self._end_thought()
+        self._out.write(text)
+        self._column = 0 if text.endswith("\n") else 1
+
+    def _aside(self, text: str) -> None:
+        self._stop_spinner()
+        self._end_thought()
+        if self._column and self._lively:
+            self._out.write("\n")
+            self._out.flush()
+            self._column = 0
+        self._err.write(f"· {text}\n")
+
+    def _thought(self, text: str) -> None:
+        if not self._thoughts:
+            return
+        self._stop_spinner()
+        self._thinking = True
+        self._err.write(f"\x1b[2m{text}\x1b[22m" if self._lively else text)
+
+    def _end_thought(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            self._err.write("\n")
+            self._err.flush()
+
+    def _spin(self) -> None:
+        self._err.write(f"\r{_SPINNER[self._step % len(_SPINNER)]} ")
+        self._err.flush()
+        self._step += 1
+        self._spinner = asyncio.get_running_loop().call_later(_SPINNER_STEP_S, self._spin)
+
+    def _stop_spinner(self) -> None:
+        if self._spinner is not None:
+            self._spinner.cancel()
+            self._spinner = None
+            self._err.write(_CLEAR)
+            self._err.flush()
+
+
+async def show(turn: Turn, printer: Printer) -> None:
+    """Print the turn until it is closed. A pipe that is closed stops the turn."""
+    view = TerminalView()
+    printer.start()
+    try:
+        async for batch in turn.follow():
+            printer.show(view.feed(recorded.event for recorded in batch))
+    except BrokenPipeError:
+        turn.stop(GONE)
+        await turn.wait()
+        raise
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            printer.finish()
+
+
+async def show_json(turn: Turn, out: TextIO) -> None:
+    """Print the turn's log, one line of JSON an event."""
+    try:
+        async for batch in turn.follow():
+            out.write("".join(_line(recorded) for recorded in batch))
+            out.flush()
+    except BrokenPipeError:
+        turn.stop(GONE)
+        await turn.wait()
+        raise
+
+
+def _line(recorded: Recorded) -> str:
+    return events.encode(recorded).decode() + "\n"
+
+
+@contextlib.contextmanager
+def stopping(turn: Turn) -> Iterator[None]:
+    """While within, Ctrl-C stops the turn instead of the program."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, turn.stop, STOPPED)
+    except NotImplementedError:  # Windows: Ctrl-C cancels the main task, which stops the turn as well
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

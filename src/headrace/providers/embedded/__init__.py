@@ -1,0 +1,1 @@
+"""The embedded model: its weights, and the process that runs it."""

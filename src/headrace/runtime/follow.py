@@ -1,0 +1,45 @@
+"""Following a log live.
+
+Theory of operation. A batch in the log wakes every follower that waits, together; each reads from where it stopped. A
+follower that does not come back holds nothing, because what it waits for is a number, not a queue.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from headrace.events import Recorded
+from headrace.turn.log import Log
+
+
+class Signal:
+    """Wakes everybody who waits."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def __call__(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    async def wait(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+
+
+async def follow(log: Log, signal: Signal, after: int = 0) -> AsyncIterator[list[Recorded]]:
+    """Everything after number `after`, in batches as it comes, until the turn is closed."""
+    while True:
+        batch = log.since(after)
+        if batch:
+            after = batch[-1].seq
+            yield batch
+        elif log.closed is not None:
+            return
+        else:
+            await signal.wait()

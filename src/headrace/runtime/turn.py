@@ -1,0 +1,147 @@
+"""A turn at work: one task that asks `agent.decide` what comes next and does it.
+
+Theory of operation. Starting a turn writes `TurnOpened` and starts its task; from then on the turn owns its lifetime.
+Whoever watches follows the log; whoever wants it to end calls `stop` with a cause. However the task ends, the log gets
+exactly one `TurnClosed`: by decision, by being stopped, or because headrace itself failed, which is said as what it is.
+
+    open --decide: ask--> ModelCall --> decide ...  --decide: close--> closed
+      '------ stop, an error of our own ------> closing events ------> closed
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+from headrace.agent.decide import AGENT, Ask, Close, Plan, decide
+from headrace.errors import Cause, HeadraceError
+from headrace.events import LOG_VERSION, Message, Recorded, TurnClosed, TurnOpened
+from headrace.runtime.call import ModelCall, Surroundings
+from headrace.runtime.follow import Signal, follow
+from headrace.runtime.question import Candidate, Options
+from headrace.runtime.recorder import Recorder
+from headrace.turn.closing import closing
+from headrace.turn.folds import Folded
+from headrace.turn.log import Log, TurnTooLong
+
+_log = logging.getLogger(__name__)
+
+
+class Turn:
+    """A running or finished turn. Make it with `start`."""
+
+    def __init__(
+        self,
+        log: Log,
+        candidates: Sequence[Candidate],
+        around: Surroundings,
+        options: Options | None = None,
+        plan: Plan = AGENT,
+    ) -> None:
+        self.log = log
+        self._signal = Signal()
+        log.watch(self._signal)
+        self._recorder = Recorder(log, around.clock)
+        self._candidates = candidates
+        self._around = around
+        self._options = options or Options()
+        self._plan = plan
+        self._stopped: Cause | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.log.turn
+
+    @property
+    def last_activity(self) -> float:
+        """When a provider last gave a sign of life, on the monotonic clock."""
+        return self._recorder.last_activity
+
+    def start(self, messages: Sequence[Message], session: str = "") -> None:
+        """Open the turn and set it to work; raises if it cannot be written down."""
+        opened = TurnOpened(LOG_VERSION, tuple(messages), session, self._candidates[0].model_id)
+        self._recorder.record([opened])
+        self._task = asyncio.create_task(self._run(), name=f"turn {self.id}")
+
+    def stop(self, cause: Cause) -> None:
+        """End the turn; what has been shown stays. Does nothing if it has ended or is being stopped."""
+        if self._task is not None and not self._task.done() and self._stopped is None:
+            self._stopped = cause
+            self._task.cancel()
+
+    async def wait(self) -> TurnClosed:
+        """The turn's end. Cancelling the one who waits does not stop the turn."""
+        assert self._task is not None
+        await asyncio.wait([self._task])
+        self._task.result()
+        closed = self.log.closed
+        assert closed is not None
+        return closed
+
+    def follow(self, after: int = 0) -> AsyncIterator[list[Recorded]]:
+        """Everything after number `after`, in batches, until the turn is closed."""
+        return follow(self.log, self._signal, after)
+
+    def folded(self) -> Folded:
+        return self._recorder.folded()
+
+    async def _run(self) -> None:
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            cause = self._stopped or Cause("shutdown", "headrace was shut down while the turn was running.")
+            self._close(cause)
+            if self._stopped is None:
+                raise
+        except TurnTooLong as error:
+            self._close(error.cause)
+        except Exception as error:
+            # Our own fault, or a disk that is full: the turn says so, and the task fails for its owner to see.
+            _log.exception("turn %s failed", self.id)
+            self._close(_own_failure(error))
+            if not isinstance(error, HeadraceError | OSError):
+                raise
+
+    async def _work(self) -> None:
+        while True:
+            action = decide(self._recorder.folded(), self._plan)
+            match action:
+                case Close(outcome, cause):
+                    self._recorder.record([TurnClosed(outcome, cause)])
+                    return
+                case Ask(messages, seam):
+                    call = ModelCall(
+                        self._next_call(),
+                        "reply",
+                        self._candidates,
+                        self._options,
+                        self._recorder,
+                        self._around,
+                    )
+                    await call.run(messages, seam)
+
+    def _next_call(self) -> int:
+        return len(self._recorder.folded().replies) + 1
+
+    def _close(self, cause: Cause) -> None:
+        self._recorder.record(closing(self.log.machine, self._recorder.folded(), cause))
+
+
+def _own_failure(error: Exception) -> Cause:
+    if isinstance(error, OSError):
+        return Cause("store_failed", f"The turn could not be written down: {error.strerror or error}.")
+    return Cause("bug", f"headrace failed ({type(error).__name__}: {error}). Please report this.")
+
+
+def start(
+    turn_id: str,
+    messages: Sequence[Message],
+    candidates: Sequence[Candidate],
+    around: Surroundings,
+    options: Options | None = None,
+    plan: Plan = AGENT,
+) -> Turn:
+    """Start a turn that lives in memory."""
+    turn = Turn(Log(turn_id), candidates, around, options, plan)
+    turn.start(messages)
+    return turn

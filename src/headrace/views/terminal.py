@@ -1,0 +1,113 @@
+"""A turn as a terminal shows it: the answer as text to print, everything else as lines beside it.
+
+Theory of operation. Events go in, pieces come out, in order and only ever appended: `Answer` belongs on standard
+output, `Aside` on standard error. What a model wrote can never control the terminal: every control character but line
+feeds and tabs is replaced by a picture of itself before it leaves this module. Newlines that lead an answer are taken
+off. Replies are joined as in `turn.folds`: a paragraph apart, unless one goes on where another was cut.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from headrace.events import (
+    Event,
+    NoticeShown,
+    PartGrew,
+    PartKind,
+    PartStarted,
+    ReplyCut,
+    ReplyEnded,
+    ToolFinished,
+    ToolStarted,
+    TurnClosed,
+)
+
+
+class Answer(NamedTuple):
+    """Text of the answer, as it grew."""
+
+    text: str
+
+
+class Aside(NamedTuple):
+    """One line about the answer."""
+
+    text: str
+
+
+class Thought(NamedTuple):
+    """Reasoning, for those who want to see it."""
+
+    text: str
+
+
+Piece = Answer | Aside | Thought
+
+# C0 but for tab and line feed, DEL, C1, and the marks that turn the direction of text around.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    """`text` without anything a terminal would obey."""
+    return _CONTROL.sub(_picture, text.replace("\r\n", "\n"))
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else "\ufffd"
+
+
+class TerminalView:
+    """Feed events, get pieces to write."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[int, int], PartKind] = {}
+        self._begun = False
+        self._reply = 0  # the call whose text was shown last
+        self._cut = False
+
+    def feed(self, events: Iterable[Event]) -> list[Piece]:
+        out: list[Piece] = []
+        for event in events:
+            self._one(event, out)
+        return out
+
+    def _one(self, event: Event, out: list[Piece]) -> None:
+        match event:
+            case PartGrew(call, part, text):
+                self._grew(call, self._kinds[call, part], text, out)
+            case PartStarted(call, part, kind):
+                self._kinds[call, part] = kind
+            case ReplyCut(dropped=dropped):
+                self._cut = not dropped
+            case ReplyEnded():
+                self._cut = False
+            case NoticeShown(text=text):
+                out.append(Aside(harmless(text)))
+            case ToolStarted(name=name, arguments=arguments):
+                out.append(Aside(harmless(f"{name} {arguments}")))
+            case ToolFinished(status=status) if status != "ok":
+                out.append(Aside(f"the tool ended: {status}"))
+            case TurnClosed(outcome, cause) if outcome != "stop":
+                out.append(Aside(harmless(f"{outcome}: {cause.message}")))
+            case _:
+                pass
+
+    def _grew(self, call: int, kind: PartKind, text: str, out: list[Piece]) -> None:
+        if kind == "reasoning":
+            out.append(Thought(harmless(text)))
+        elif kind in ("text", "refusal"):
+            self._answer(call, harmless(text), out)
+
+    def _answer(self, call: int, text: str, out: list[Piece]) -> None:
+        if not self._begun:
+            text = text.lstrip("\n")
+        elif call != self._reply and not self._cut:
+            text = "\n\n" + text.lstrip("\n")
+        if text:
+            self._begun = True
+            self._reply = call
+            out.append(Answer(text))
