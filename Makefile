@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv),$(BIN)/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test pure check lint types imports format bench lock clean
+.PHONY: help chat test pure thorough check lint types imports format bench lock clean
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ test: $(VENV)/.dev ## run every test
 
 pure: $(VENV)/.dev ## run the tests of the pure rooms alone
 	$(BIN)/python -m pytest tests/pure
+
+thorough: $(VENV)/.dev ## every split, many more generated examples, and what measures; takes minutes
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/pure -m "slow or not slow" --timeout 600
 
 check: lint types imports ## lint, types and the house's walls
 

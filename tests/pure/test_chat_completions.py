@@ -444,10 +444,12 @@ def named(arguments: str) -> dict[str, Any]:
         pytest.param({"tool_calls": [{"index": 0, "function": {"arguments": "word"}}]}, id="nameless"),
     ],
 )
+@pytest.mark.slow
 def test_cost_is_linear(delta: dict[str, Any]) -> None:
     assert_linear(lambda n: grown(delta, n), 500)
 
 
+@pytest.mark.slow
 def test_a_name_beside_arguments_full_of_braces_costs_linear_time() -> None:
     def run(n: int) -> None:
         decoder = Decoder()
@@ -459,6 +461,7 @@ def test_a_name_beside_arguments_full_of_braces_costs_linear_time() -> None:
     assert_linear(run, 500)
 
 
+@pytest.mark.slow
 def test_one_byte_at_a_time_costs_linear_time() -> None:
     def run(n: int) -> None:
         decoder = Decoder()
@@ -468,6 +471,7 @@ def test_one_byte_at_a_time_costs_linear_time() -> None:
     assert_linear(run, 20_000)
 
 
+@pytest.mark.slow
 def test_fragments_are_not_copied_again_and_again() -> None:
     kept = Kept(lambda _: None)
     for _ in range(50):

@@ -22,6 +22,7 @@ from tests.pure.wire_helpers import (
     evidence_at,
     expectation,
     fixtures,
+    places,
     splits,
     texts,
 )
@@ -71,7 +72,7 @@ def test_every_split_gives_the_same_events(fixture: Fixture) -> None:
 
 @pytest.mark.parametrize("fixture", STREAMS, ids=str)
 def test_a_cut_before_the_stop_reason_is_a_failure(fixture: Fixture) -> None:
-    for at in range(min(evidence_at(Decoder, fixture.data), len(fixture.data))):
+    for at in places(min(evidence_at(Decoder, fixture.data), len(fixture.data))):
         decoded = decode(Decoder, [fixture.data[:at]])
         assert not decoded.done
         assert not any(isinstance(event, ReplyEnded) for event in decoded.events)

@@ -174,6 +174,7 @@ def test_a_tool_may_be_called_reply() -> None:
     assert grown(read(['{"tool":"plain_plain_reply","text":"x"}'], tools)) == "x"
 
 
+@pytest.mark.slow
 def test_the_cost_is_linear() -> None:
     def seconds(size: int) -> float:
         body = json.dumps({"tool": "read_file", "arguments": {"text": 'a "b" \\ {[' * size}})

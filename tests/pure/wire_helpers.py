@@ -5,6 +5,7 @@ it means is in `NAME.events.json`: {"events": [...], "failure": the cause's code
 name have one meaning.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -125,11 +126,20 @@ def check_legal(events: Iterable[Event]) -> None:
         assert msgspec.json.decode(msgspec.json.encode(event), type=type(event)) == event
 
 
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+SOME_CUTS = 40
+
+
 def splits(data: bytes) -> Iterator[list[bytes]]:
-    """Every way to cut the data in two, and every byte on its own."""
-    for at in range(len(data) + 1):
-        yield [data[:at], data[at:]]
+    """Every byte on its own, and the data cut in two: everywhere when thorough, else at places spread over it."""
     yield [data[at : at + 1] for at in range(len(data))]
+    for at in places(len(data) + 1):
+        yield [data[:at], data[at:]]
+
+
+def places(length: int) -> range:
+    """Where to cut: everywhere when thorough, else at places spread over it."""
+    return range(0, length, 1 if THOROUGH else max(1, length // SOME_CUTS))
 
 
 def evidence_at(make: MakeDecoder, data: bytes) -> int:

@@ -188,7 +188,7 @@ class _Seen:
             usage=tuple(self._usage),
             reasoning=tuple(self._reasoning),
             quirks=tuple(self._quirks),
-            model=self._model,
+            model=jsontext.repair(self._model),
         )
 
     def event(self, event: dict[str, Any] | None, name: str) -> None:
@@ -236,8 +236,9 @@ class _Seen:
             self._usage["x_groq"] = None
         if not chunk["choices"] and not chunk.get("usage"):
             self.quirk("choices_empty")
-        for choice in chunk["choices"]:
-            self._choice(_mapping(choice), "delta")
+        for choice in map(_mapping, chunk["choices"]):
+            if choice.get("index") in (0, None):
+                self._choice(choice, "delta")
 
     def _choice(self, choice: dict[str, Any], where: Literal["delta", "message"]) -> None:
         if choice.get("usage"):
@@ -267,7 +268,7 @@ class _Seen:
     def _end_of_chunks(self) -> None:
         if "finish_reason" in self._markers and "[DONE]" not in self._markers:
             self.quirk("done_missing")
-        if "[DONE]" in self._markers and "finish_reason" not in self._markers:
+        if "[DONE]" in self._markers and not {"finish_reason", "error"} & self._markers.keys():
             self.quirk("finish_missing")
         if len(self._finishes) > 1:
             self.quirk("several_finishes")

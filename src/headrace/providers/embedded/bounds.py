@@ -1,0 +1,51 @@
+"""Every bound of running the embedded model, with its reason. Units come last in the name."""
+
+from typing import Final
+
+from headrace.limits import MIB
+
+# --- the child process
+
+# Reading half a gigabyte from a slow disk takes tens of seconds; a machine that needs longer is out of memory.
+START_S: Final = 180.0
+# A child that is idle leaves within milliseconds of its input closing; one within a batch is killed.
+STOP_S: Final = 1.0
+# Signs of life while people wait, well within the shortest clock of an attempt.
+LIFE_S: Final = 1.0
+# What the child may write to its log; it writes a line for each failure.
+LOG_MAX_BYTES: Final = 1 * MIB
+# How much of the log is read to find out why the child ended.
+LOG_TAIL_BYTES: Final = 8192
+
+# --- the model
+
+# Tokens of context. 96 MB for the default model, and as much as it uses well.
+CONTEXT_TOKENS: Final = 8192
+# Requests answered side by side. They share the context, and the processor.
+SLOTS: Final = 2
+# The largest number of prompt tokens between two looks at whether the client is still there: 0.2 s on two cores.
+# 16 would halve that and cost another 12 % of the speed of reading; see docs/decisions/0006-embedded-model.md.
+BATCH_TOKENS: Final = 32
+# Prompts of earlier questions that are kept, so that a conversation is not read again from its start.
+PROMPT_CACHE_MIB: Final = 64
+# Comments that keep a silent stream alive.
+PING_S: Final = 10
+
+# --- memory: measured, the process takes 1.3 times the file, and more for the context and its buffers
+
+MEMORY_FACTOR: Final = 1.3
+MEMORY_EXTRA_BYTES: Final = 128 * MIB
+
+# --- requests
+
+# A small model that repeats itself never ends by itself.
+OUTPUT_MAX_TOKENS: Final = 2048
+# A little freedom; at the usual 0.7 a small model loses its thread.
+TEMPERATURE: Final = 0.3
+# Of a tool's description and a parameter's; reading them costs a second for every 170 tokens.
+DESCRIPTION_MAX_CHARS: Final = 160
+PARAMETER_MAX_CHARS: Final = 60
+# Levels of a schema that constrain the output; deeper values may be anything.
+SCHEMA_MAX_DEPTH: Final = 8
+# Weights below this size belong to a model that answers after one tool call, because it would only repeat it.
+ONE_CALL_MAX_BYTES: Final = 800_000_000
