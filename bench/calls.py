@@ -19,8 +19,9 @@ from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.learnt import Learnt
 from headrace.runtime.question import CallPolicy, Candidate
-from headrace.runtime.turn import Turn, start
+from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import ModelServer, scenario
+from headrace.turn.log import Log
 
 TOKENS = 50_000
 TURNS = 300
@@ -36,7 +37,9 @@ class _Ours:
 
     def start(self, model: str) -> Turn:
         candidate = Candidate(model_id=f"bench:{model}", provider=self._provider, model=model)
-        return start("turn", [user_message("?")], [candidate], self._around, plan=RELAY)
+        turn = Turn(Log("turn"), [candidate], self._around, plan=RELAY)
+        turn.start([user_message("?")])
+        return turn
 
     async def whole(self, model: str) -> None:
         assert (await self.start(model).wait()).outcome == "stop"

@@ -15,8 +15,9 @@ from headrace.runtime.clock import SystemClock
 from headrace.runtime.learnt import Learnt
 from headrace.runtime.question import CallPolicy, Candidate, Options
 from headrace.runtime.stalls import Patience
-from headrace.runtime.turn import Turn, start
+from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import ModelServer
+from headrace.turn.log import Log
 
 PROTOCOLS: tuple[ProtocolName, ...] = ("chat_completions", "responses", "messages")
 TOOLS = (
@@ -52,7 +53,9 @@ class Bench:
 
     def start(self, *candidates: Candidate, plan: Plan = AGENT, options: Options | None = None) -> Turn:
         asked = candidates or (self.candidate(),)
-        return start("turn-1", [user_message("Hello?")], asked, self.around, options or self.options, plan)
+        turn = Turn(Log("turn-1"), asked, self.around, options or self.options, plan)
+        turn.start([user_message("Hello?")])
+        return turn
 
     async def run(self, *candidates: Candidate, plan: Plan = AGENT, options: Options | None = None) -> Turn:
         turn = self.start(*candidates, plan=plan, options=options)

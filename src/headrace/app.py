@@ -17,14 +17,17 @@ from headrace.agent.decide import AGENT, Plan
 from headrace.config import Config, ModelRef, ProviderConfig, home_dir, load, parse_model
 from headrace.errors import CallError, Cause, ConfigError
 from headrace.events import Message
+from headrace.limits import CHARS_PER_TOKEN, HISTORY_TOKENS
 from headrace.ports import Provider
 from headrace.providers.http import Endpoint, HttpClient, HttpProvider
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.learnt import Learnt
 from headrace.runtime.question import CallPolicy, Candidate, Options
+from headrace.runtime.session import Session
 from headrace.runtime.stalls import Patience
-from headrace.runtime.turn import Turn, start
+from headrace.runtime.turn import Turn
+from headrace.stores.journal import JournalStore
 
 SCRIPTED: Final = "scripted"
 """The provider that needs no model: it says so and repeats the question."""
@@ -39,6 +42,7 @@ class App:
         self._client = HttpClient(self._clock)
         self._learnt = Learnt(self._clock)
         self._providers: dict[str, Provider] = {}
+        self._store: JournalStore | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "App":
@@ -50,12 +54,32 @@ class App:
         self,
         messages: Sequence[Message],
         model: str | None = None,
+        session: Session | None = None,
         options: Options | None = None,
         plan: Plan | None = None,
     ) -> Turn:
         """Start a turn; raises ConfigError where the model cannot be asked."""
+        session = session or Session()
         candidates = self.candidates(model)
-        return start(new_id("turn"), messages, candidates, self._around(), options, plan or self._plan())
+        history = session.history(self._history_chars(candidates))
+        log = session.log(new_id("turn"))
+        turn = Turn(log, candidates, self._around(), options, plan or self._plan(), history)
+        turn.start(messages, session.name)
+        return turn
+
+    def session(self, name: str = "") -> Session:
+        """A session that is kept under its name, or one in memory where there is none."""
+        if not name:
+            return Session()
+        if self._store is None:
+            self._store = JournalStore(self._home / "sessions")
+        return Session.opened(name, self._store, self._clock)
+
+    def _history_chars(self, candidates: Sequence[Candidate]) -> int:
+        """What the smallest of the models can be given beside the question and its answer."""
+        refs = [parse_model(c.model_id, self.config) for c in candidates if c.provider.name != SCRIPTED]
+        known = [t for t in (self.config.model_settings(r).context_tokens for r in refs) if t is not None]
+        return min(known, default=HISTORY_TOKENS) * CHARS_PER_TOKEN // 2
 
     def candidates(self, model: str | None = None) -> list[Candidate]:
         """The model and, unless one was named for this turn, its fallbacks."""
@@ -68,6 +92,8 @@ class App:
         for provider in self._providers.values():
             await provider.close()
         await self._client.close()
+        if self._store is not None:
+            self._store.close()
 
     def _ref(self, model: str) -> ModelRef:
         return ModelRef(SCRIPTED, "echo") if model == SCRIPTED else parse_model(model, self.config)

@@ -10,9 +10,12 @@ import argparse
 import os
 import sys
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
+
+if TYPE_CHECKING:
+    from headrace.runtime.turn import Turn
 
 _STATUS = """exit status:
   0  the model finished its answer      5  a limit of the turn was met
@@ -51,8 +54,40 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_chat(commands)
     _add_ask(commands)
     return parser
+
+
+def _add_chat(commands: Any) -> None:
+    chat = commands.add_parser(
+        "chat",
+        help="talk in this terminal; with a question, answer it and leave",
+        description="Talk in this terminal. With a question, or with one piped in, answer it and leave; the answer\n"
+        "goes to standard output, everything else to standard error. Ctrl-C stops an answer and keeps\n"
+        "what has been shown; a second one leaves.",
+        epilog="examples:\n  headrace chat\n"
+        '  headrace chat "What is the capital of France?"\n'
+        '  git diff | headrace chat --model openai:gpt-5.5 "Review this."\n'
+        f"  headrace chat --session trip     # go on with it later\n\n{_STATUS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_question(chat)
+    chat.add_argument("--session", metavar="NAME", default="", help="keep the conversation under this name")
+    chat.set_defaults(run=_chat)
+
+
+def _add_question(command: argparse.ArgumentParser) -> None:
+    command.add_argument("question", nargs="*", help="the question; what is piped in is added to it")
+    command.add_argument(
+        "--model", metavar="M", help="which model, as <provider>:<model>, instead of the configured"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print the turn's log instead, one JSON object a line"
+    )
+    command.add_argument(
+        "--thoughts", action="store_true", help="show the model's reasoning on standard error"
+    )
 
 
 def _add_ask(commands: Any) -> None:
@@ -66,15 +101,27 @@ def _add_ask(commands: Any) -> None:
         f'  headrace ask --json "Hi" > turn.jsonl\n\n{_STATUS}',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    ask.add_argument("question", nargs="*", help="the question; what comes on standard input is added to it")
-    ask.add_argument(
-        "--model", metavar="M", help="which model, as <provider>:<model>, instead of the configured one"
-    )
-    ask.add_argument(
-        "--json", action="store_true", help="print the turn's log instead, one JSON object a line"
-    )
-    ask.add_argument("--thoughts", action="store_true", help="show the model's reasoning on standard error")
-    ask.set_defaults(run=_ask)
+    _add_question(ask)
+    ask.set_defaults(run=_ask, session="")
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    talks = not arguments.question and not arguments.json and sys.stdin.isatty()
+    return _converse(arguments) if talks else _ask(arguments)
+
+
+def _converse(arguments: argparse.Namespace) -> int:
+    from headrace.app import App  # noqa: PLC0415
+    from headrace.doors.terminal.chat import converse  # noqa: PLC0415
+    from headrace.events import user_message  # noqa: PLC0415
+
+    app = App.from_env(os.environ)
+    session = app.session(arguments.session)
+
+    def start(question: str) -> "Turn":
+        return app.start([user_message(question)], arguments.model, session)
+
+    return converse(start, session, app.close, thoughts=arguments.thoughts)
 
 
 def _ask(arguments: argparse.Namespace) -> int:
@@ -101,7 +148,7 @@ async def _answer(question: str, arguments: argparse.Namespace) -> int:
 
     app = App.from_env(os.environ)
     try:
-        turn = app.start([user_message(question)], arguments.model)
+        turn = app.start([user_message(question)], arguments.model, app.session(arguments.session))
         with stopping(turn):
             if arguments.json:
                 await show_json(turn, sys.stdout)
@@ -117,7 +164,3 @@ def _run(work: Coroutine[Any, Any, int]) -> int:
     import asyncio  # noqa: PLC0415
 
     return asyncio.run(work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -106,11 +106,20 @@ SEAM_LEAST_CHARS: Final = 4
 DOCTOR_MOST_REQUESTS: Final = 6
 # Tokens of one answer. A count to thirty takes about a hundred; the rest is room for a model that thinks first.
 DOCTOR_MAX_TOKENS: Final = 256
-# How long one request may take. A model on this machine may have to be loaded first.
-DOCTOR_REQUEST_S: Final = 90.0
+# How long one request may take in all, and its silences. A model on this machine may have to be loaded first.
+DOCTOR_REQUEST_S: Final = 120.0
 DOCTOR_FIRST_EVENT_S: Final = 60.0
 DOCTOR_GAP_S: Final = 30.0
+DOCTOR_NO_PROGRESS_S: Final = 90.0
 # What is kept of one answer's bytes to be looked at; an answer of that many tokens takes a tenth of it.
 DOCTOR_KEPT_BYTES: Final = MIB
 # A model's name as a provider spells it.
 DOCTOR_NAME_MAX_CHARS: Final = 100
+
+# --- sessions -----------------------------------------------------------------------------------------
+
+# What of a session a model is given where its context is not configured: far below what current models take, and
+# more than people scroll back.
+HISTORY_TOKENS: Final = 64_000
+# A cautious estimate over languages and code; real tokenizers differ per model.
+CHARS_PER_TOKEN: Final = 3

@@ -3,13 +3,13 @@
 An adapter implements a port and knows nothing of who calls it; `runtime` calls ports and knows no adapter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 import msgspec
 
-from headrace.events import Event, Message
+from headrace.events import Event, Message, Recorded
 from headrace.wire.dialect import PLAIN, Dialect
 
 ProtocolName = Literal["chat_completions", "responses", "messages"]
@@ -116,3 +116,13 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """Where the logs of sessions outlive the process."""
+
+    def read(self, session: str) -> list[Recorded]:
+        """Every event of the session's turns, oldest first."""
+
+    def append(self, session: str, batch: Sequence[Recorded]) -> None:
+        """Write down what happened; what has been written survives the process."""

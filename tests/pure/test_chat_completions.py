@@ -381,8 +381,11 @@ def test_numbers_are_what_the_caller_says() -> None:
     ]
 
 
-def test_made_up_ids_are_nobody_elses() -> None:
-    calls = [{"id": "call_1_2"}, {}, {"id": "call_1_2"}, {"id": "call_1_2_2"}]
+@pytest.mark.parametrize(
+    "given_ids", [["call_1_2", "", "call_1_2", "call_1_2_2"], ["t_3", "t", "t", "t_3_3"]]
+)
+def test_made_up_ids_are_nobody_elses(given_ids: list[str]) -> None:
+    calls = [{"id": tool_id} if tool_id else {} for tool_id in given_ids]
     data = [
         call_chunk(index=n, function={"name": "f", "arguments": "{}"}, **call) for n, call in enumerate(calls)
     ]

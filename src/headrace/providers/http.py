@@ -11,8 +11,10 @@ The sink hears `connected` when the request's headers have gone out, and then on
 is complete is waited for only briefly: some servers never end theirs.
 """
 
+import asyncio
 import contextlib
 import email.utils
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -157,6 +159,9 @@ class HttpProvider:
             await self._attempt(request, ids, sink)
         except CallError as failure:
             raise CallError(self._public(failure.cause)) from failure
+        finally:
+            # A socket is closed in the loop's next step; whoever waited for this call may stop the loop before it.
+            await asyncio.sleep(0)
 
     async def _attempt(self, request: Request, ids: AttemptIds, sink: Sink) -> None:
         body = self._spoken.body(request, f"{self.name}:{request.model}")
@@ -331,7 +336,8 @@ def _translated(error: Exception) -> tuple[CauseCode, str]:
 
 def _reason(error: Exception) -> str:
     inner = getattr(error, "os_error", error)
-    text = getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
+    number = getattr(inner, "errno", None)
+    text = os.strerror(number) if number else str(inner) or type(inner).__name__
     return failures.clip(str(text), 160)
 
 

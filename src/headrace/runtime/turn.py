@@ -36,8 +36,10 @@ class Turn:
         around: Surroundings,
         options: Options | None = None,
         plan: Plan = AGENT,
+        history: Sequence[Message] = (),
     ) -> None:
         self.log = log
+        self._history = tuple(history)
         self._signal = Signal()
         log.watch(self._signal)
         self._recorder = Recorder(log, around.clock)
@@ -118,7 +120,7 @@ class Turn:
                         self._recorder,
                         self._around,
                     )
-                    await call.run(messages, seam)
+                    await call.run((*self._history, *messages), seam)
 
     def _next_call(self) -> int:
         return len(self._recorder.folded().replies) + 1
@@ -131,17 +133,3 @@ def _own_failure(error: Exception) -> Cause:
     if isinstance(error, OSError):
         return Cause("store_failed", f"The turn could not be written down: {error.strerror or error}.")
     return Cause("bug", f"headrace failed ({type(error).__name__}: {error}). Please report this.")
-
-
-def start(
-    turn_id: str,
-    messages: Sequence[Message],
-    candidates: Sequence[Candidate],
-    around: Surroundings,
-    options: Options | None = None,
-    plan: Plan = AGENT,
-) -> Turn:
-    """Start a turn that lives in memory."""
-    turn = Turn(Log(turn_id), candidates, around, options, plan)
-    turn.start(messages)
-    return turn

@@ -1,0 +1,1 @@
+"""Stores: where logs outlive the process. They implement the Store port and know nothing of who calls it."""

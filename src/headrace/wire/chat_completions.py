@@ -210,6 +210,7 @@ class _Reply:
         self._calls = ToolCalls(self.parts, tools, cumulative=dialect.cumulative)
         self._seen = {"content": 0, "reasoning": 0, "refusal": 0}  # characters, for cumulative deltas
         self._usage: dict[str, Any] = {}
+        self._refusing = False
         self._model = ""
         self._reason = ""
         self.closed = False
@@ -254,6 +255,8 @@ class _Reply:
         end = finish.meaning(self._reason, has_calls=self.parts.calls > 0)
         if isinstance(end, CallError):
             raise end
+        if end == "stop" and self._refusing:
+            end = "refused"
         if leftover := self._reasoning.leftover():
             self.parts.opaque(jsontext.dump(leftover))
         self.parts.close_prose()
@@ -356,6 +359,7 @@ class _Reply:
         if text:
             self._reasoning.close()
             self._prose.end()
+            self._refusing = True
             self.parts.grow("refusal", text)
 
     def _reasoned(self, delta: _Delta) -> None:

@@ -53,7 +53,7 @@ _DETAILED: Final = frozenset({"content_filter", "function_call_filter"})
 def meaning(reason: str, *, has_calls: bool) -> EndReason | CallError:
     """What `reason` says, corrected by what came: calls make it `tool_calls`, none makes `tool_calls` a stop.
 
-    "" stands for an end marker (`[DONE]`, a whole body) that came without a reason: evidence of an end, no more.
+    "" stands for an end marker (`[DONE]`) that came without a reason: evidence of an end, no more.
     """
     end = _REASONS.get(_word(reason))
     if end is None:

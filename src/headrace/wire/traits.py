@@ -11,6 +11,7 @@ repeats none of the peer's words but the model's name, so nothing a peer wrote g
 The quirks of tool calls in chat completions are many and have a module of their own, `call_traits`.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -282,7 +283,7 @@ class _Seen:
         pieces = self._contents
         if len(pieces) < _CUMULATIVE_DELTAS:
             return False
-        pairs = zip(pieces, pieces[1:], strict=False)
+        pairs = itertools.pairwise(pieces)
         return all(later.startswith(earlier) for earlier, later in pairs) and len(pieces[-1]) > len(pieces[0])
 
     # --- responses

@@ -134,16 +134,30 @@ def _line(recorded: Recorded) -> str:
     return events.encode(recorded).decode() + "\n"
 
 
+class Stop:
+    """Ctrl-C while a turn runs: the first stops the turn, and how many came is for the door to judge."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.presses = 0
+
+    def press(self) -> None:
+        self.presses += 1
+        self._turn.stop(STOPPED)
+
+
 @contextlib.contextmanager
-def stopping(turn: Turn) -> Iterator[None]:
+def stopping(turn: Turn) -> Iterator[Stop]:
     """While within, Ctrl-C stops the turn instead of the program."""
     loop = asyncio.get_running_loop()
+    stop = Stop(turn)
+    handles = True
     try:
-        loop.add_signal_handler(signal.SIGINT, turn.stop, STOPPED)
-    except NotImplementedError:  # Windows: Ctrl-C cancels the main task, which stops the turn as well
-        yield
-        return
+        loop.add_signal_handler(signal.SIGINT, stop.press)
+    except NotImplementedError:  # Windows: Ctrl-C cancels the main task, which ends the program
+        handles = False
     try:
-        yield
+        yield stop
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        if handles:
+            loop.remove_signal_handler(signal.SIGINT)

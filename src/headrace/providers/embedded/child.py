@@ -99,7 +99,7 @@ def _library() -> Any:
     except ModuleNotFoundError as error:
         raise _Unable(
             "dependency_missing",
-            "The package xllamacpp, which runs the local model, is not installed. There are ready-made wheels for Linux, "
+            "The package xllamacpp, which runs the local model, is not installed. There are wheels for Linux, "
             "macOS and 64-bit Windows: pip install xllamacpp",
         ) from error
     except ImportError as error:

@@ -35,7 +35,9 @@ _PASSED_ON: Final = (
     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME",
 )  # fmt: skip
 _CODES: Final = frozenset(get_args(CauseCode))
-_SMALLER: Final = "Choose a smaller model (local:default needs 0.8 GB, local:tiny 0.3 GB), or close other programs."
+_SMALLER: Final = (
+    "Choose a smaller model (local:default needs 0.8 GB, local:tiny 0.3 GB), or close other programs."
+)
 
 
 class Address(NamedTuple):
@@ -74,6 +76,7 @@ class ModelProcess:
         self._around = around
         self._task: asyncio.Task[Address] | None = None
         self._child: asyncio.subprocess.Process | None = None
+        self._log_start = 0  # where in the log this child's words begin
         self._closed = False
 
     @property
@@ -148,8 +151,8 @@ class ModelProcess:
         except TimeoutError:
             what = f"The local model was not loaded within {bounds.START_S:g} s. {_SMALLER}"
             raise CallError(Cause("resources_short", what)) from None
-        except ValueError:  # nothing, half a line, something else
-            await _kill(child)
+        except ValueError:  # its end, or words that are not its own
+            await self._stop(child)
             assert child.returncode is not None
             raise CallError(_death(child.returncode, self._tail(), self._around.log)) from None
         if line.url:
@@ -173,13 +176,14 @@ class ModelProcess:
         """At its end, or anew where it is full by half, so that a child always has room to say something."""
         path = self._around.log
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        full = path.exists() and path.stat().st_size > bounds.LOG_MAX_BYTES // 2
-        return path.open("wb" if full else "ab")
+        size = path.stat().st_size if path.exists() else 0
+        self._log_start = size if size <= bounds.LOG_MAX_BYTES // 2 else 0
+        return path.open("ab" if self._log_start else "wb")
 
     def _tail(self) -> str:
         try:
             with self._around.log.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - bounds.LOG_TAIL_BYTES))
+                log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - bounds.LOG_TAIL_BYTES))
                 return log.read().decode(errors="replace")
         except OSError:
             return ""
@@ -250,7 +254,9 @@ def _ran_out_of_memory(tail: str) -> bool:
 
 
 def _out_of_memory(log: Path) -> Cause:
-    return Cause("resources_short", f"There is too little memory for the local model. {_SMALLER} More is in {log}")
+    return Cause(
+        "resources_short", f"There is too little memory for the local model. {_SMALLER} More is in {log}"
+    )
 
 
 def _gigabytes(count: int) -> str:

@@ -34,6 +34,8 @@ class Subject(_Value, frozen=True):
     """The environment variables its keys are read from."""
     streams: bool = True
     """Whether the configuration lets it stream."""
+    cumulative: bool = False
+    """Whether the configuration says that its deltas repeat the text so far."""
 
 
 class HeardCall(_Value, frozen=True):
@@ -62,7 +64,6 @@ class Heard(_Value, frozen=True):
     growths: tuple[float, ...] = ()
     """When something of the answer came, once for each read that brought any."""
     ended_s: float = 0.0
-    deltas: int = 0
     text: str = ""
     reasoned: bool = False
     calls: tuple[HeardCall, ...] = ()
@@ -75,7 +76,7 @@ class Heard(_Value, frozen=True):
 
     @property
     def answered(self) -> bool:
-        return self.end is not None
+        return self.end is not None and self.cause is None
 
 
 class Finding(_Value, frozen=True):
@@ -115,7 +116,7 @@ class Diagnosis(_Value, frozen=True):
 
     @property
     def exit_status(self) -> ExitStatus:
-        """0: all is well. 1: it does not answer. 3: it answers, with problems."""
+        """0: no problem was found. 1: it does not answer. 3: it answers, with problems."""
         if not self.works:
             return 1
         return 3 if self.problems else 0

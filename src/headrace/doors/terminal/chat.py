@@ -1,0 +1,89 @@
+"""A plain conversation in a terminal: ask, watch the answer stream, ask again.
+
+Theory of operation. Questions are read while nothing runs, with the terminal's own line editing; a turn runs on the
+event loop in between, which is kept, so connections and the embedded model stay warm. Ctrl-C stops a running turn and
+keeps what has been shown; a second one, or one at an empty prompt twice, leaves. Ctrl-D leaves.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TextIO
+
+from headrace.doors.terminal.plain import Printer, show, stopping
+from headrace.errors import HeadraceError
+from headrace.runtime.session import Session
+from headrace.runtime.turn import Turn
+
+Start = Callable[[str], Turn]
+"""Starts a turn of the session with a question."""
+
+PROMPT: Final = "> "
+LEAVE: Final = "(Ctrl-C again or Ctrl-D leaves)"
+
+
+class Conversation:
+    """Runs turns of one session, each on the same event loop."""
+
+    def __init__(self, start: Start, session: Session, *, thoughts: bool, err: TextIO) -> None:
+        self._start = start
+        self._session = session
+        self._thoughts = thoughts
+        self._err = err
+
+    def run(self, runner: asyncio.Runner, read: Callable[[str], str]) -> int:
+        """Until the person leaves; returns the exit status."""
+        leaving = False
+        while True:
+            try:
+                question = read(PROMPT)
+            except EOFError:
+                self._say("")
+                return 0
+            except KeyboardInterrupt:
+                if leaving:
+                    self._say("")
+                    return 0
+                leaving = True
+                self._say(f"\n{LEAVE}")
+                continue
+            leaving = False
+            if question.strip() and not self._turn(runner, question):
+                return 130
+
+    def _turn(self, runner: asyncio.Runner, question: str) -> bool:
+        """One question; whether to go on. A turn that cannot start is said and changes nothing."""
+        try:
+            return runner.run(self._ask(question))
+        except HeadraceError as error:
+            self._say(f"headrace: {error}")
+            return True
+        except KeyboardInterrupt:
+            return False
+
+    async def _ask(self, question: str) -> bool:
+        turn = self._start(question)
+        with stopping(turn) as stop:
+            await show(turn, Printer(sys.stdout, self._err, thoughts=self._thoughts))
+            await turn.wait()
+        self._session.add(turn.folded())
+        return stop.presses < 2
+
+    def _say(self, text: str) -> None:
+        self._err.write(f"{text}\n")
+        self._err.flush()
+
+
+def converse(
+    start: Start, session: Session, close: Callable[[], Coroutine[Any, Any, None]], *, thoughts: bool
+) -> int:
+    """Talk until the person leaves, and close what the turns used."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401, PLC0415 - gives input() line editing and a history, where there is one
+    talk = Conversation(start, session, thoughts=thoughts, err=sys.stderr)
+    with asyncio.Runner() as runner:
+        try:
+            return talk.run(runner, input)
+        finally:
+            runner.run(close())

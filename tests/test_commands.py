@@ -1,0 +1,287 @@
+"""The command as a person meets it."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__, events
+from headrace.testing.modelserver import Close, ModelServer, Reply, Say, Script, Think, scenario
+from headrace.turn.log import Log
+from tests.commands import COMMAND, Terminal, environment, run, write_config
+
+SLOW = Script(Reply((Say("One two three four five six seven eight nine ten. " * 20),)), pace_s=0.02)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("hello", 0),
+        ("status:400", 1),
+        ("close-mid-text", 3),
+        ("length", 4),
+        ("content-filter", 6),
+        ("refusal", 7),
+    ],
+)
+async def test_the_exit_status_says_how_the_turn_ended(tmp_path: Path, fault: str, status: int) -> None:
+    async with ModelServer(default=scenario(fault)) as server:
+        write_config(tmp_path, server.url)
+        ran = await run(tmp_path, "chat", "Hello?")
+    assert ran.status == status, ran
+    if status:
+        assert ran.err
+
+
+async def test_the_answer_goes_to_standard_output_and_nothing_else_does(tmp_path: Path) -> None:
+    reply = Reply((Think("Secret thoughts."), Say("\n\nThe answer.")))
+    async with ModelServer(default=Script(reply)) as server:
+        write_config(tmp_path, server.url)
+        ran = await run(tmp_path, "ask", "Hello?")
+        thoughtful = await run(tmp_path, "ask", "--thoughts", "Hello?")
+    assert (ran.status, ran.out, ran.err) == (0, "The answer.\n", "")
+    assert (thoughtful.out, thoughtful.err) == ("The answer.\n", "Secret thoughts.\n")
+
+
+async def test_a_cut_answer_keeps_its_text_and_says_so_beside_it(tmp_path: Path) -> None:
+    reply = Reply((Say(("Half an ", "answer")),))
+    async with ModelServer(default=Script(reply, Close("mid_text", deltas=1))) as server:
+        write_config(tmp_path, server.url)
+        ran = await run(tmp_path, "chat", "Hello?")
+    assert ran.status == 3
+    assert ran.out.startswith("Half an ")
+    assert "cut: lab: The connection was lost before the answer had ended." in ran.err
+
+
+async def test_a_model_cannot_control_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\rover\u202e\x00tab\there\nline"
+    async with ModelServer(default=Script(Reply((Say((evil,)),)))) as server:
+        write_config(tmp_path, server.url)
+        ran = await run(tmp_path, "chat", "Hello?")
+    assert not {c for c in ran.out if not c.isprintable()} - {"\n", "\t"}
+    assert "tab\there\nline" in ran.out
+
+
+async def test_the_question_may_be_piped_in_and_added_to(tmp_path: Path) -> None:
+    async with ModelServer() as server:
+        write_config(tmp_path, server.url)
+        await run(tmp_path, "chat", stdin="from a pipe\n")
+        await run(tmp_path, "chat", "Review", "this:", stdin="a diff\n")
+        asked = [r.body["messages"][-1]["content"] for r in server.requests]
+    assert asked == ["from a pipe\n", "Review this:\n\na diff\n"]
+
+
+async def test_json_is_the_log_and_can_be_restored(tmp_path: Path) -> None:
+    async with ModelServer(default=scenario("reasoning")) as server:
+        write_config(tmp_path, server.url)
+        ran = await run(tmp_path, "ask", "--json", "Hello?")
+    log = Log.restored([events.decode(line) for line in ran.out.splitlines()])
+    assert log.closed is not None
+    assert log.closed.outcome == "stop"
+
+
+async def test_no_question_is_said(tmp_path: Path) -> None:
+    ran = await run(tmp_path, "ask")
+    assert (ran.status, ran.out) == (2, "")
+    assert "there is no question" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments", "said"),
+    [
+        ("modle: local", [], "model"),
+        ("model: openai:gpt-5.5", [], "export OPENAI_API_KEY="),
+        ("model: openai:gpt-5.5", ["--model", "opnai:gpt-5.5"], "openai:gpt-5.5"),
+        ("streaming: {retries: many}", [], "streaming.retries"),
+    ],
+)
+async def test_a_wrong_configuration_is_explained(
+    tmp_path: Path, config: str, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    ran = await run(tmp_path, "ask", *arguments, "Hello?")
+    assert ran.status in (1, 2)
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+async def test_an_endpoint_that_is_not_there_is_explained(tmp_path: Path) -> None:
+    write_config(tmp_path, "http://127.0.0.1:9")
+    ran = await run(tmp_path, "ask", "Hello?")
+    assert ran.status == 1
+    assert "lab: It cannot be reached (Connection refused). Check the network and its base_url." in ran.err
+
+
+async def test_keys_are_nowhere_but_in_the_request(tmp_path: Path) -> None:
+    canary = "sk-canary-0123456789abcdef"
+    config = """
+model: lab:m
+providers: {{lab: {{base_url: "{url}/v1", api_key_env: LAB_KEY, headers: {{X-Extra: "${{LAB_KEY}}"}}}}}}
+streaming: {{retries: 1}}
+"""
+    extra = {"LAB_KEY": canary, "HEADRACE_DUMP_REQUESTS": "1"}
+    async with ModelServer() as server:
+        (tmp_path / "config.yaml").write_text(config.format(url=server.url))
+        for fault in ("hello", "status:401", "status:500", "error-mid-text", "close-mid-text"):
+            server.default = scenario(fault)
+            ran = await run(tmp_path, "chat", "--session", "s", "--json", "Hello?", extra=extra)
+            assert canary not in ran.out + ran.err
+        # A provider that repeats the key in its error.
+        from headrace.testing.modelserver import Status
+
+        server.default = Script(fault=Status(401, f"Incorrect API key provided: {canary}."))
+        ran = await run(tmp_path, "ask", "Hello?", extra=extra)
+        assert "[secret]" in ran.err
+        assert canary not in ran.out + ran.err
+        assert all(r.headers["authorization"] == f"Bearer {canary}" for r in server.requests)
+    dumps = list((tmp_path / "dumps").iterdir())
+    assert dumps
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert canary.encode() not in path.read_bytes(), path
+
+
+async def test_whoever_closes_the_pipe_stops_the_turn(tmp_path: Path) -> None:
+    async with ModelServer(default=SLOW) as server:
+        write_config(tmp_path, server.url)
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            "ask",
+            "Hello?",
+            stdout=asyncio.subprocess.PIPE,
+            env=environment(tmp_path),
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        await process.stdout.read(4)
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        await asyncio.wait_for(server.wait_disconnected(1), 20)
+        assert await asyncio.wait_for(process.wait(), 20) == 1
+
+
+async def test_help_and_version_need_nothing(tmp_path: Path) -> None:
+    assert (await run(tmp_path, "--version")).out == f"headrace {__version__}\n"
+    for command in ((), ("chat",), ("ask",)):
+        ran = await run(tmp_path, *command, "--help")
+        assert ran.status == 0
+        assert "example" in ran.out
+
+
+# --- in a terminal
+
+
+async def test_a_conversation(tmp_path: Path) -> None:
+    async with ModelServer() as server:
+        write_config(tmp_path, server.url)
+        async with Terminal(tmp_path, "chat") as terminal:
+            await terminal.until("> ")
+            terminal.type("Hello?\n")
+            await terminal.until("Hello from the scripted model.")
+            await terminal.until("> ", 2)
+            terminal.type("And again?\n")
+            await terminal.until("> ", 3)
+            terminal.type("\x04")
+            assert await terminal.left() == 0
+        asked = [m["content"] for m in server.requests[1].body["messages"]]
+        assert asked == ["Hello?", "Hello from the scripted model.", "And again?"]
+
+
+@pytest.mark.parametrize("state", ["hang", "stall-after-headers", "stall-mid-text", "mid-stream"])
+async def test_ctrl_c_stops_the_turn_in_every_state_and_leaves_a_usable_prompt(
+    tmp_path: Path, state: str
+) -> None:
+    script = SLOW if state == "mid-stream" else scenario(state)
+    async with ModelServer(default=script) as server:
+        write_config(tmp_path, server.url)
+        async with Terminal(tmp_path, "chat", "--session", "s") as terminal:
+            await terminal.until("> ")
+            terminal.type("Hello?\n")
+            await server.wait_requests(1)
+            if state in ("stall-mid-text", "mid-stream"):
+                await terminal.until("Let" if state == "stall-mid-text" else "One")
+            terminal.type("\x03")
+            await terminal.until("You stopped the turn.")
+            await terminal.until("> ", 2)
+            await asyncio.wait_for(server.wait_disconnected(1), 10)
+            server.default = Script()
+            terminal.type("Still there?\n")
+            await terminal.until("Hello from the scripted model.")
+            await terminal.until("> ", 3)
+            terminal.type("\x04")
+            assert await terminal.left() == 0
+    lines = (tmp_path / "sessions" / "s.jsonl").read_bytes().splitlines()
+    ends = [e.event for e in map(events.decode, lines) if type(e.event).__name__ == "TurnClosed"]
+    assert [end.outcome for end in ends] == ["cancelled", "stop"]  # type: ignore[union-attr]
+
+
+async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
+    async with ModelServer() as server:
+        write_config(tmp_path, server.url)
+        async with Terminal(tmp_path, "chat") as terminal:
+            await terminal.until("> ")
+            terminal.type("\x03")
+            await terminal.until("Ctrl-C again")
+            terminal.type("\x03")
+            assert await terminal.left() == 0
+
+
+async def test_ctrl_c_ends_a_one_shot_question(tmp_path: Path) -> None:
+    async with ModelServer(default=SLOW) as server:
+        write_config(tmp_path, server.url)
+        async with Terminal(tmp_path, "chat", "Hello?") as terminal:
+            await terminal.until("One")
+            terminal.type("\x03")
+            assert await terminal.left() == 130
+        assert "One" in terminal.seen
+        assert "Traceback" not in terminal.seen
+
+
+async def test_a_spinner_turns_until_the_first_token(tmp_path: Path) -> None:
+    async with ModelServer(default=scenario("hang")) as server:
+        write_config(tmp_path, server.url)
+        async with Terminal(tmp_path, "chat", "Hello?") as terminal:
+            await terminal.until("⠙")
+            terminal.type("\x03")
+            await terminal.left()
+            assert "\x1b[K" in terminal.seen
+
+
+# --- sessions
+
+
+async def test_a_session_goes_on_after_the_process_was_killed(tmp_path: Path) -> None:
+    async with ModelServer(default=SLOW) as server:
+        write_config(tmp_path, server.url)
+        async with Terminal(tmp_path, "chat", "--session", "trip", "Hello?") as terminal:
+            await terminal.until("One")
+            terminal.process.send_signal(signal.SIGKILL)
+            await terminal.left()
+        server.default = Script()
+        ran = await run(tmp_path, "chat", "--session", "trip", "Go on.")
+        assert ran.status == 0
+        first, answer, last = [m["content"] for m in server.requests[1].body["messages"]]
+        assert (first, last) == ("Hello?", "Go on.")
+        assert answer.startswith("One")
+    recorded = [
+        events.decode(line) for line in (tmp_path / "sessions" / "trip.jsonl").read_bytes().splitlines()
+    ]
+    closed = [r.event for r in recorded if type(r.event).__name__ == "TurnClosed"]
+    assert [c.cause.code for c in closed] == ["crashed", "answered"]  # type: ignore[union-attr]
+
+
+async def test_a_session_has_one_writer(tmp_path: Path) -> None:
+    async with ModelServer(default=scenario("hang")) as server:
+        write_config(tmp_path, server.url)
+        async with Terminal(tmp_path, "chat", "--session", "trip", "Hello?"):
+            await server.wait_requests(1)
+            ran = await run(tmp_path, "chat", "--session", "trip", "Me too?")
+    assert ran.status == 2
+    assert "open in another process" in ran.err
+
+
+@pytest.mark.parametrize("name", ["../escape", "a/b", ".hidden", "x" * 200])
+async def test_a_session_name_stays_in_its_folder(tmp_path: Path, name: str) -> None:
+    ran = await run(tmp_path, "chat", "--session", name, "Hello?")
+    assert ran.status == 2
+    assert "is no name for a session" in ran.err
