@@ -106,6 +106,15 @@ class Terminal:
                 self._more.clear()
                 await self._more.wait()
 
+    async def press_until(self, key: str, text: str) -> None:
+        """Press a key until it has had its effect: at a prompt that is still being drawn, Python may miss Ctrl-C."""
+        async with asyncio.timeout(20):
+            while text not in self.seen:
+                self.type(key)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await self.until(text)
+
     async def left(self) -> int:
         return await asyncio.wait_for(self.process.wait(), 20)
 

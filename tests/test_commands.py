@@ -220,10 +220,12 @@ async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
         write_config(tmp_path, server.url)
         async with Terminal(tmp_path, "chat") as terminal:
             await terminal.until("> ")
-            terminal.type("\x03")
-            await terminal.until("Ctrl-C again")
-            terminal.type("\x03")
-            assert await terminal.left() == 0
+            await terminal.press_until("\x03", "Ctrl-C again")
+            await terminal.until("> ", 2)
+            while terminal.process.returncode is None:
+                terminal.type("\x03")
+                await asyncio.wait([asyncio.ensure_future(terminal.process.wait())], timeout=0.5)
+            assert terminal.process.returncode == 0
 
 
 async def test_ctrl_c_ends_a_one_shot_question(tmp_path: Path) -> None:

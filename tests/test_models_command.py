@@ -72,7 +72,7 @@ def test_the_table_holds_what_is_configured_and_known(tmp_path):
 
 def test_without_a_configuration_the_ready_made_providers_are_known(tmp_path):
     text = known(tmp_path)
-    assert "no model; `headrace config init` asks for one" in text
+    assert "so the embedded model answers" in text
     assert all(f"  {name} " in text for name in READY_MADE)
     assert "*" not in text
 

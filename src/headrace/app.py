@@ -9,7 +9,7 @@ import json
 import random
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from headrace.agent.decide import AGENT, Plan
 from headrace.config import Config, ModelRef, ProviderConfig, home_dir, load, parse_model
 from headrace.errors import CallError, Cause, ConfigError
 from headrace.events import Message
-from headrace.limits import CHARS_PER_TOKEN, HISTORY_TOKENS
+from headrace.limits import CHARS_PER_TOKEN, EMBEDDED_CONTEXT_TOKENS, HISTORY_TOKENS
 from headrace.ports import Provider
 from headrace.providers.http import Endpoint, HttpClient, HttpProvider
 from headrace.runtime.call import Surroundings
@@ -31,11 +31,22 @@ from headrace.stores.journal import JournalStore
 
 SCRIPTED: Final = "scripted"
 """The provider that needs no model: it says so and repeats the question."""
+LOCAL: Final = "local"
+MOA: Final = "moa"
+
+FetchProgress = Callable[[int, int, str], None]
+"""Takes the bytes that are there, the bytes in all, and where they come from."""
+
+
+def _unseen(_done: int, _total: int, _source: str) -> None:
+    """Nobody watches."""
 
 
 class App:
     def __init__(self, config: Config, home: Path, env: Mapping[str, str]) -> None:
         self.config = config
+        self.fetch_progress: FetchProgress = _unseen
+        """Told how the embedded model's weights arrive, when they have to be fetched."""
         self._home = home
         self._env = env
         self._clock = SystemClock()
@@ -77,15 +88,20 @@ class App:
 
     def _history_chars(self, candidates: Sequence[Candidate]) -> int:
         """What the smallest of the models can be given beside the question and its answer."""
-        refs = [parse_model(c.model_id, self.config) for c in candidates if c.provider.name != SCRIPTED]
-        known = [t for t in (self.config.model_settings(r).context_tokens for r in refs) if t is not None]
+        known = [self._context_tokens(candidate) for candidate in candidates]
         return min(known, default=HISTORY_TOKENS) * CHARS_PER_TOKEN // 2
+
+    def _context_tokens(self, candidate: Candidate) -> int:
+        ref = ModelRef(*candidate.model_id.partition(":")[::2])
+        return self.config.model_settings(ref).context_tokens or (
+            EMBEDDED_CONTEXT_TOKENS if ref.provider == LOCAL else HISTORY_TOKENS
+        )
 
     def candidates(self, model: str | None = None) -> list[Candidate]:
         """The model and, unless one was named for this turn, its fallbacks."""
         if model is not None:
             return [self._candidate(self._ref(model))]
-        chosen = self.config.model or ModelRef(SCRIPTED, "echo")
+        chosen = self.config.model or ModelRef(LOCAL, "")
         return [self._candidate(ref) for ref in (chosen, *self.config.fallback_models)]
 
     async def close(self) -> None:
@@ -122,6 +138,10 @@ class App:
             from headrace.testing.scripted import ScriptedProvider  # noqa: PLC0415 - most processes need none
 
             return ScriptedProvider(clock=self._clock)
+        if ref.provider == LOCAL:
+            return self._embedded()
+        if ref.provider == MOA:
+            raise ConfigError(f"{ref}: mixtures of models are not there yet; name one model.")
         config = self.config.provider(ref.provider)
         endpoint = Endpoint(
             name=config.name,
@@ -131,6 +151,22 @@ class App:
             headers=config.sent_headers(self._env),
         )
         return HttpProvider(endpoint, self._client, lambda: self._keys(config), self._dump())
+
+    def _embedded(self) -> Provider:
+        from headrace.providers.embedded import weights  # noqa: PLC0415 - costs time that most starts need not spend
+        from headrace.providers.embedded.process import Surroundings as ChildSurroundings  # noqa: PLC0415
+        from headrace.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415
+
+        async def ensure(model: str) -> Path:
+            there = weights.locate(model, self._home)
+            if there is not None:
+                return there
+            return await weights.fetch(model, self._home, self._progressed, env=self._env, clock=self._clock)
+
+        return EmbeddedProvider(ensure, ChildSurroundings(home=self._home, clock=self._clock))
+
+    def _progressed(self, done: int, total: int, source: str) -> None:
+        self.fetch_progress(done, total, source)
 
     def _keys(self, config: ProviderConfig) -> tuple[str, ...]:
         try:

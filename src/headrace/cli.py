@@ -7,6 +7,7 @@ each other outcome (`headrace ask --help` lists them).
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Coroutine, Sequence
@@ -15,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 from headrace import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.app import App
+    from headrace.doors.terminal.plain import Printer
     from headrace.runtime.turn import Turn
 
 _STATUS = """exit status:
@@ -29,12 +34,12 @@ _STATUS = """exit status:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    from headrace.errors import HeadraceError  # noqa: PLC0415 - after parsing, so that --help stays instant
+    from headrace.errors import HeadraceError  # after parsing, so that --help stays instant
 
     try:
         status: int = arguments.run(arguments)
     except HeadraceError as error:
-        print(f"headrace: {error}", file=sys.stderr)  # noqa: T201
+        print(f"headrace: {error}", file=sys.stderr)
         return 2 if error.who == "user" else 1
     except KeyboardInterrupt:
         return 130
@@ -56,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_chat(commands)
     _add_ask(commands)
+    _add_models(commands)
+    _add_doctor(commands)
+    _add_config(commands)
     return parser
 
 
@@ -105,20 +113,184 @@ def _add_ask(commands: Any) -> None:
     ask.set_defaults(run=_ask, session="")
 
 
+def _add_models(commands: Any) -> None:
+    models = commands.add_parser(
+        "models",
+        help="list models, fetch and remove the embedded ones",
+        description="List what is configured and known, fetch the weights of an embedded model, or remove them.",
+        epilog="examples:\n  headrace models\n  headrace models list --provider openrouter\n"
+        "  headrace models fetch larger\n  headrace models rm larger\n\n"
+        "A GGUF file of your own is the model local:/path/to/file.gguf and needs no fetching.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    models.set_defaults(run=_models_list, json=False, provider=None)
+    verbs = models.add_subparsers(metavar="VERB")
+    listing = verbs.add_parser("list", help="what is configured and known (the default)")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.add_argument("--provider", metavar="NAME", help="ask this provider what it serves")
+    listing.set_defaults(run=_models_list)
+    fetch = verbs.add_parser("fetch", help="fetch the weights of an embedded model ahead of time")
+    fetch.add_argument("name", help="default, larger or tiny; `headrace models` lists them")
+    fetch.set_defaults(run=_models_fetch)
+    remove = verbs.add_parser("rm", help="remove the weights of an embedded model")
+    remove.add_argument("name", help="the model whose weights go")
+    remove.set_defaults(run=_models_remove)
+
+
+def _models_list(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.models import list_known, list_served
+    from headrace.providers.embedded import weights
+    from headrace.views.models import EmbeddedModel
+
+    home = home_dir(os.environ)
+    if arguments.provider:
+        work = list_served(
+            home, os.environ, arguments.provider, sys.stdout, sys.stderr, as_json=arguments.json
+        )
+        return _run(work)
+    there = {model.name for model, _ in weights.installed(home)}
+    embedded = [EmbeddedModel(m.name, m.size, m.name in there, m.title) for m in weights.MODELS.values()]
+    return list_known(home, os.environ, embedded, sys.stdout, as_json=arguments.json)
+
+
+def _models_fetch(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.fetching import FetchBar
+    from headrace.providers.embedded import weights
+    from headrace.runtime.clock import SystemClock
+
+    async def work() -> int:
+        bar = FetchBar(sys.stderr, f"the model {arguments.name}")
+        try:
+            clock = SystemClock()
+            path = await weights.fetch(arguments.name, home_dir(os.environ), bar, env=os.environ, clock=clock)
+        finally:
+            bar.end()
+        print(path)
+        return 0
+
+    return _run(work())
+
+
+def _models_remove(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.providers.embedded import weights
+
+    freed = weights.remove(arguments.name, home_dir(os.environ))
+    print(f"{freed / 1e6:.0f} MB freed")
+    return 0
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="examine a model's endpoint and say what to do about what is wrong",
+        description="Ask a model a few small questions and say what its endpoint can do: whether it can be reached,\n"
+        "takes the key, really streams, calls tools, says when an answer is complete, and what to do about\n"
+        "what is wrong. It makes at most 6 requests, which cost a few hundred tokens.",
+        epilog="example:\n  headrace doctor openrouter:anthropic/claude-opus\n\n"
+        "exit status:\n  0  no problem was found\n  1  a problem keeps the model from answering\n"
+        "  2  wrong command or configuration\n  3  the model answers, with problems\n130  stopped\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    doctor.add_argument(
+        "model", nargs="?", metavar="MODEL", help="as <provider>:<model>; the configured one if left out"
+    )
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    doctor.set_defaults(run=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from headrace.app import App
+    from headrace.doors.terminal.doctor import doctor
+
+    async def work() -> int:
+        app = App.from_env(os.environ)
+        with _fetch_bar(app):
+            try:
+                return await doctor(app, arguments.model, sys.stdout, as_json=arguments.json)
+            finally:
+                await app.close()
+
+    return _run(work())
+
+
+def _add_config(commands: Any) -> None:
+    config = commands.add_parser(
+        "config",
+        help="write, check or find the configuration file",
+        description="Write a commented configuration from a few questions, check the one there is, or print its path.",
+        epilog="examples:\n  headrace config init\n  headrace config init --model openai:gpt-5.5 --fallback local\n"
+        '  headrace config check\n  $EDITOR "$(headrace config path)"',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = config.add_subparsers(metavar="VERB", required=True)
+    init = verbs.add_parser("init", help="write a commented file from few questions")
+    init.add_argument("--model", metavar="M", help="ask nothing; use this model")
+    init.add_argument(
+        "--fallback", metavar="M", action="append", default=[], help="asked when the model gives no answer"
+    )
+    init.add_argument(
+        "--force", action="store_true", help="write anew; the old file is kept as config.yaml.bak"
+    )
+    init.set_defaults(run=_config_init)
+    verbs.add_parser("check", help="say what is configured, or what is wrong").set_defaults(run=_config_check)
+    verbs.add_parser("path", help="print where the file is").set_defaults(run=_config_path)
+
+
+def _config_init(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.config import init
+
+    return init(
+        home_dir(os.environ), os.environ, sys.stdin, sys.stdout, sys.stderr,
+        model=arguments.model, fallbacks=arguments.fallback, force=arguments.force,
+    )  # fmt: skip
+
+
+def _config_check(_: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.config import check
+
+    return check(home_dir(os.environ), os.environ, sys.stdout, sys.stderr)
+
+
+def _config_path(_: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.config import show_path
+
+    return show_path(home_dir(os.environ), sys.stdout, sys.stderr)
+
+
+@contextlib.contextmanager
+def _fetch_bar(app: "App") -> "Iterator[None]":
+    """Show how the embedded model's weights arrive, if they have to be fetched."""
+    from headrace.doors.terminal.fetching import FetchBar
+
+    bar = FetchBar(sys.stderr, "the embedded model")
+    app.fetch_progress = bar
+    try:
+        yield
+    finally:
+        bar.end()
+
+
 def _chat(arguments: argparse.Namespace) -> int:
     talks = not arguments.question and not arguments.json and sys.stdin.isatty()
     return _converse(arguments) if talks else _ask(arguments)
 
 
 def _converse(arguments: argparse.Namespace) -> int:
-    from headrace.app import App  # noqa: PLC0415
-    from headrace.doors.terminal.chat import converse  # noqa: PLC0415
-    from headrace.events import user_message  # noqa: PLC0415
+    from headrace.app import App
+    from headrace.doors.terminal.chat import converse
+    from headrace.events import user_message
 
     app = App.from_env(os.environ)
     session = app.session(arguments.session)
 
-    def start(question: str) -> "Turn":
+    def start(question: str, printer: "Printer") -> "Turn":
+        app.fetch_progress = printer.fetching
         return app.start([user_message(question)], arguments.model, session)
 
     return converse(start, session, app.close, thoughts=arguments.thoughts)
@@ -127,7 +299,7 @@ def _converse(arguments: argparse.Namespace) -> int:
 def _ask(arguments: argparse.Namespace) -> int:
     question = _question(arguments.question)
     if not question.strip():
-        print("headrace: there is no question; write it behind the command or pipe it in", file=sys.stderr)  # noqa: T201
+        print("headrace: there is no question; write it behind the command or pipe it in", file=sys.stderr)
         return 2
     return _run(_answer(question, arguments))
 
@@ -141,19 +313,18 @@ def _question(words: list[str]) -> str:
 
 
 async def _answer(question: str, arguments: argparse.Namespace) -> int:
-    from headrace.app import App  # noqa: PLC0415
-    from headrace.doors.terminal import EXIT  # noqa: PLC0415
-    from headrace.doors.terminal.plain import Printer, show, show_json, stopping  # noqa: PLC0415
-    from headrace.events import user_message  # noqa: PLC0415
+    from headrace.app import App
+    from headrace.doors.terminal import EXIT
+    from headrace.doors.terminal.plain import Printer, show, show_json, stopping
+    from headrace.events import user_message
 
     app = App.from_env(os.environ)
+    printer = Printer(sys.stdout, sys.stderr, thoughts=arguments.thoughts)
+    app.fetch_progress = printer.fetching
     try:
         turn = app.start([user_message(question)], arguments.model, app.session(arguments.session))
         with stopping(turn):
-            if arguments.json:
-                await show_json(turn, sys.stdout)
-            else:
-                await show(turn, Printer(sys.stdout, sys.stderr, thoughts=arguments.thoughts))
+            await (show_json(turn, sys.stdout) if arguments.json else show(turn, printer))
             closed = await turn.wait()
         return EXIT[closed.outcome]
     finally:
@@ -161,6 +332,6 @@ async def _answer(question: str, arguments: argparse.Namespace) -> int:
 
 
 def _run(work: Coroutine[Any, Any, int]) -> int:
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     return asyncio.run(work)

@@ -123,3 +123,5 @@ DOCTOR_NAME_MAX_CHARS: Final = 100
 HISTORY_TOKENS: Final = 64_000
 # A cautious estimate over languages and code; real tokenizers differ per model.
 CHARS_PER_TOKEN: Final = 3
+# The embedded model's window: what half a gigabyte of memory has room for.
+EMBEDDED_CONTEXT_TOKENS: Final = 8192

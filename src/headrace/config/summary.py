@@ -31,7 +31,7 @@ class Summary(NamedTuple):
 def summary(config: Config, env: Mapping[str, str]) -> Summary:
     """What is configured, and what is missing for it."""
     lines = [
-        f"model: {config.model or 'none (`headrace config init` asks for one)'}",
+        f"model: {config.model or 'local (nothing is configured; `headrace config init` changes that)'}",
         f"fallbacks: {', '.join(map(str, config.fallback_models)) or 'none'}",
     ]
     used = providers_in_use(config)

@@ -52,7 +52,7 @@ def known_lines(known: Known) -> list[str]:
     """Three tables; `*` marks what is in use."""
     out = ["Configured"]
     if not known.models:
-        out.append("  no model; `headrace config init` asks for one")
+        out.append("  nothing, so the embedded model answers; `headrace config init` changes that")
     out += _table([(_mark(row.role), row.name, row.role, _settings(row.settings)) for row in known.models])
     out += ["", "Providers"]
     out += _table(

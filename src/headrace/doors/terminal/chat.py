@@ -16,8 +16,8 @@ from headrace.errors import HeadraceError
 from headrace.runtime.session import Session
 from headrace.runtime.turn import Turn
 
-Start = Callable[[str], Turn]
-"""Starts a turn of the session with a question."""
+Start = Callable[[str, Printer], Turn]
+"""Starts a turn of the session with a question; the printer shows what has to be fetched for it."""
 
 PROMPT: Final = "> "
 LEAVE: Final = "(Ctrl-C again or Ctrl-D leaves)"
@@ -63,9 +63,10 @@ class Conversation:
             return False
 
     async def _ask(self, question: str) -> bool:
-        turn = self._start(question)
+        printer = Printer(sys.stdout, self._err, thoughts=self._thoughts)
+        turn = self._start(question, printer)
         with stopping(turn) as stop:
-            await show(turn, Printer(sys.stdout, self._err, thoughts=self._thoughts))
+            await show(turn, printer)
             await turn.wait()
         self._session.add(turn.folded())
         return stop.presses < 2

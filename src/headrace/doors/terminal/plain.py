@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final, TextIO
 
 from headrace import events
+from headrace.doors.terminal.fetching import FetchBar
 from headrace.errors import Cause
 from headrace.events import Recorded
 from headrace.runtime.turn import Turn
@@ -28,14 +29,23 @@ class Printer:
         self._err = err
         self._thoughts = thoughts
         self._lively = err.isatty() and out.isatty()
+        self._bar = FetchBar(err, "the embedded model")
         self._spinner: asyncio.TimerHandle | None = None
         self._step = 0
         self._column = 0  # whether the answer's last line is unfinished
         self._thinking = False
 
     def start(self) -> None:
-        if self._lively:
+        if self._lively and self._spinner is None:
             self._spin()
+
+    def fetching(self, done: int, total: int, source: str) -> None:
+        """The embedded model's weights are on their way: a bar in the spinner's place."""
+        self._stop_spinner()
+        self._bar(done, total, source)
+        if done >= total:
+            self._bar.end()
+            self.start()
 
     def show(self, pieces: list[Answer | Aside | Thought]) -> None:
         if not pieces:
