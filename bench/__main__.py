@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import calls, decoders, path
+from bench import calls, decoders, first_use, path
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decoders": decoders.run,
@@ -11,6 +11,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "path": path.run,
     "calls": calls.run,
     "cancelling": calls.cancelling,
+    "first_use": first_use.run,
 }
 
 
