@@ -6,6 +6,7 @@ read from the environment it was given whenever a request needs one.
 """
 
 import json
+import logging
 import random
 import secrets
 import time
@@ -28,6 +29,8 @@ from headrace.runtime.session import Session
 from headrace.runtime.stalls import Patience
 from headrace.runtime.turn import Turn
 from headrace.stores.journal import JournalStore
+
+_log = logging.getLogger(__name__)
 
 SCRIPTED: Final = "scripted"
 """The provider that needs no model: it says so and repeats the question."""
@@ -205,6 +208,12 @@ class _Dump:
         self._folder = folder
 
     def __call__(self, provider: str, body: Mapping[str, Any]) -> None:
+        try:
+            self._write(provider, body)
+        except OSError as error:  # it is there to help; the question is asked all the same
+            _log.warning("the request could not be written to %s: %s", self._folder, error.strerror)
+
+    def _write(self, provider: str, body: Mapping[str, Any]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         path = self._folder / f"{moment}-{provider}-{secrets.token_hex(3)}.json"

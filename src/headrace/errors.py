@@ -167,6 +167,15 @@ class ConfigError(UserError):
     """The configuration is wrong; the message names the file, the key's path and what was expected."""
 
 
+class StoreError(UserError):
+    """What happened could not be written down: the disk is full, or may not be written."""
+
+    def __init__(self, where: str, error: OSError) -> None:
+        super().__init__(
+            f"{where} cannot be written: {error.strerror or error}. What had been written is as it was."
+        )
+
+
 class CallError(HeadraceError):
     """A call to a model, or one attempt at it, ended without a usable end."""
 

@@ -331,6 +331,23 @@ def test_a_journal_comes_before_the_followers_and_its_failure_shows_nothing() ->
     assert len(log) == 1
 
 
+def test_a_log_without_its_journal_goes_on_from_what_was_written() -> None:
+    batches = [[OPENED], a_reply(*text(1, "x"))]
+
+    def journal(batch: object) -> None:
+        if not batches:
+            raise OSError(28, "No space left on device")
+
+    log = Log("t", journal)
+    log.extend(batches.pop(0), at=0)
+    lost = batches.pop(0)
+    with pytest.raises(OSError, match="No space"):
+        log.extend(lost, at=0)
+    log.forsake_journal()
+    log.extend(closing(log.machine, fold(log.since(0)), Cause("store_failed", "")), at=0)
+    assert [type(r.event) for r in log.since(0)] == [TurnOpened, TurnClosed]
+
+
 def test_a_full_log_refuses_growth_and_can_still_be_closed() -> None:
     log = Log("t", max_events=4)
     log.extend(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 
 from headrace.agent.decide import AGENT, Ask, Close, Plan, decide
-from headrace.errors import Cause, HeadraceError
+from headrace.errors import Cause, StoreError
 from headrace.events import LOG_VERSION, Message, Recorded, TurnClosed, TurnOpened
 from headrace.runtime.call import ModelCall, Surroundings
 from headrace.runtime.follow import Signal, follow
@@ -97,12 +97,15 @@ class Turn:
                 raise
         except TurnTooLong as error:
             self._close(error.cause)
-        except Exception as error:
-            # Our own fault, or a disk that is full: the turn says so, and the task fails for its owner to see.
+        except StoreError as error:
+            self.log.forsake_journal()
+            self._close(Cause("store_failed", str(error)))
+        except Exception as error:  # noqa: BLE001 - it is told: in the turn, and in the program's own log
+            # Our own fault: the turn says so, and the log of the program has the details.
             _log.exception("turn %s failed", self.id)
-            self._close(_own_failure(error))
-            if not isinstance(error, HeadraceError | OSError):
-                raise
+            self._close(
+                Cause("bug", f"headrace failed ({type(error).__name__}: {error}). Please report this.")
+            )
 
     async def _work(self) -> None:
         while True:
@@ -126,10 +129,11 @@ class Turn:
         return len(self._recorder.folded().replies) + 1
 
     def _close(self, cause: Cause) -> None:
+        try:
+            self._end(cause)
+        except StoreError:
+            self.log.forsake_journal()
+            self._end(cause)
+
+    def _end(self, cause: Cause) -> None:
         self._recorder.record(closing(self.log.machine, self._recorder.folded(), cause))
-
-
-def _own_failure(error: Exception) -> Cause:
-    if isinstance(error, OSError):
-        return Cause("store_failed", f"The turn could not be written down: {error.strerror or error}.")
-    return Cause("bug", f"headrace failed ({type(error).__name__}: {error}). Please report this.")

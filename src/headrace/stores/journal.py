@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from headrace import events
-from headrace.errors import HeadraceError, UserError
+from headrace.errors import HeadraceError, StoreError, UserError
 from headrace.events import Recorded
 from headrace.limits import READ_BYTES
 
@@ -73,11 +73,11 @@ class JournalStore:
         try:
             while written < len(data):
                 written += os.write(descriptor, data[written:])
-        except OSError:
+        except OSError as error:
             # Half a batch must not stand where the next one will be written.
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, before)
-            raise
+            raise StoreError(str(self._path(session)), error) from error
 
     def close(self) -> None:
         for descriptor in self._files.values():
@@ -92,8 +92,11 @@ class JournalStore:
     def _open(self, session: str) -> int:
         if session not in self._files:
             path = self._path(session)
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            except OSError as error:
+                raise StoreError(str(path), error) from error
             try:
                 _lock(descriptor)
             except OSError:

@@ -111,6 +111,17 @@ class Reply:
         self.parts.clear()
 
 
+def goes_on(end: ReplyEnded | ReplyCut | CallFailed | None) -> bool:
+    """Whether what is said next continues the sentence: a cut text, or a provider that paused."""
+    match end:
+        case ReplyCut(dropped=dropped):
+            return not dropped
+        case ReplyEnded(reason=reason):
+            return reason == "pause"
+        case _:
+            return False
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of several calls. None is unknown; `unreported` counts the calls that told nothing."""
 
@@ -232,7 +243,7 @@ class Folded:
             text = reply.text(kind)
             if text:
                 out += [text] if not out or cut else ["\n\n", text]
-            cut = isinstance(reply.end, ReplyCut) and not reply.end.dropped
+            cut = goes_on(reply.end)
         return "".join(out)
 
     # --- what it cost

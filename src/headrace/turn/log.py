@@ -79,6 +79,13 @@ class Log:
         finally:
             self._publish(batch)
 
+    def forsake_journal(self) -> None:
+        """It cannot be written; go on without it from what was written, so that those who watch learn of the end."""
+        self._journal = None
+        self.machine = Machine()
+        for recorded in self._entries:
+            self.machine.apply(recorded.event)
+
     def watch(self, wake: Wake) -> Callable[[], None]:
         """Have `wake` called after every batch; returns the way to end that. `wake` must not raise."""
         self._watchers.append(wake)

@@ -22,6 +22,7 @@ from headrace.events import (
     ToolStarted,
     TurnClosed,
 )
+from headrace.turn.folds import goes_on
 
 
 class Answer(NamedTuple):
@@ -67,7 +68,7 @@ class TerminalView:
         self._kinds: dict[tuple[int, int], PartKind] = {}
         self._begun = False
         self._reply = 0  # the call whose text was shown last
-        self._cut = False
+        self._goes_on = False
 
     def feed(self, events: Iterable[Event]) -> list[Piece]:
         out: list[Piece] = []
@@ -81,10 +82,8 @@ class TerminalView:
                 self._grew(call, self._kinds[call, part], text, out)
             case PartStarted(call, part, kind):
                 self._kinds[call, part] = kind
-            case ReplyCut(dropped=dropped):
-                self._cut = not dropped
-            case ReplyEnded():
-                self._cut = False
+            case ReplyCut() | ReplyEnded():
+                self._goes_on = goes_on(event)
             case NoticeShown(text=text):
                 out.append(Aside(harmless(text)))
             case ToolStarted(name=name, arguments=arguments):
@@ -105,7 +104,7 @@ class TerminalView:
     def _answer(self, call: int, text: str, out: list[Piece]) -> None:
         if not self._begun:
             text = text.lstrip("\n")
-        elif call != self._reply and not self._cut:
+        elif call != self._reply and not self._goes_on:
             text = "\n\n" + text.lstrip("\n")
         if text:
             self._begun = True

@@ -94,6 +94,7 @@ def _bound_log() -> None:
 
 
 def _library() -> Any:
+    os.environ["GOMP_SPINCOUNT"] = str(bounds.SPIN_COUNT)  # read while it is loaded
     try:
         import xllamacpp  # noqa: PLC0415 - where it cannot be imported, that is said in the one line
     except ModuleNotFoundError as error:
