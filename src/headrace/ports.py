@@ -4,6 +4,7 @@ An adapter implements a port and knows nothing of who calls it; `runtime` calls 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -126,3 +127,63 @@ class Store(Protocol):
 
     def append(self, session: str, batch: Sequence[Recorded]) -> None:
         """Write down what happened; what has been written survives the process."""
+
+
+class Touch(msgspec.Struct, frozen=True):
+    """What a tool call would lay hands on: what rules and people decide about."""
+
+    kind: Literal["nothing", "read", "write", "run", "fetch", "ask"]
+    target: str = ""
+    """A path as the model wrote it, a command, or an address."""
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    text: str
+    """What the model is told; bounded by the tool."""
+    ok: bool = True
+    detail: str = ""
+    """What people are shown beside it: a diff, a summary."""
+
+
+class ToolRun(Protocol):
+    """What one run of a tool may use, passed as values: nothing comes from globals."""
+
+    @property
+    def folder(self) -> Path:
+        """The working folder, resolved."""
+
+    @property
+    def home(self) -> Path:
+        """Where headrace keeps what is the person's own."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """For child processes: without any provider's key or token."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def printed(self, text: str) -> None:
+        """Show output as it comes."""
+
+    async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
+        """Put a question to the person; None if nobody answered in time or nobody is there."""
+
+
+class Tool(Protocol):
+    """One thing a model can do. Small, stateless between runs unless its theory of operation says otherwise."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether runs may go side by side."""
+
+    def touches(self, arguments: Mapping[str, Any]) -> Touch: ...
+
+    async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
+        """Do it. Cancelling it ends everything it has started. Only whole, schema-valid arguments arrive here."""
+
+    async def close(self) -> None:
+        """End what outlives a run, such as background processes."""

@@ -332,7 +332,7 @@ def test_a_journal_comes_before_the_followers_and_its_failure_shows_nothing() ->
 
 
 def test_a_log_without_its_journal_goes_on_from_what_was_written() -> None:
-    batches = [[OPENED], a_reply(*text(1, "x"))]
+    batches: list[list[Event]] = [[OPENED], a_reply(*text(1, "x"))]
 
     def journal(batch: object) -> None:
         if not batches:
