@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from headrace.version import __version__
 
 __all__ = ["Agent", "Answer", "ToolCall", "__version__", "ask", "open"]
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace import __version__
+from headrace.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -125,3 +125,13 @@ HISTORY_TOKENS: Final = 64_000
 CHARS_PER_TOKEN: Final = 3
 # The embedded model's window: what half a gigabyte of memory has room for.
 EMBEDDED_CONTEXT_TOKENS: Final = 8192
+
+# --- running tools ------------------------------------------------------------------------------------
+
+# How long a person is waited for. An approval that nobody gives is a denial; a question, "use your judgement".
+APPROVAL_S: Final = 600.0
+QUESTION_S: Final = 600.0
+# What a model is told of one tool run; a window of 64k tokens has room for several of these.
+TOOL_RESULT_MAX_CHARS: Final = 40_000
+# What of a run's output is shown while it prints, and so kept in the log.
+TOOL_PRINTED_MAX_CHARS: Final = 200_000

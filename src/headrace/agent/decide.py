@@ -1,7 +1,8 @@
 """What follows a reply: the next action of a turn.
 
 nothing yet --> ask
-reply ended:  stop, length, content_filter, refused, tool_calls --> close      pause --> ask again, bounded
+reply ended:  stop, length, content_filter, refused --> close          pause --> ask again, bounded
+              tool_calls --> run what has no result, then ask again, within the limits; close where the caller runs
 reply cut:    an agent asks again for a lost tool call, or to go on with a lost text, each bounded
               a relayed call has nobody to decide and closes
 call failed --> close
@@ -31,6 +32,12 @@ class Plan(msgspec.Struct, frozen=True):
     """Times a reply is asked for again because its tool call was cut."""
     continuations: int = 0
     """Times a cut text is gone on with."""
+    runs_tools: bool = False
+    """Whether tool calls are run here; else they are the caller's."""
+    max_steps: int | None = None
+    """Replies in one turn."""
+    max_tokens: int | None = None
+    """Tokens in one turn, sent and generated."""
 
 
 RELAY: Final = Plan()
@@ -45,12 +52,19 @@ class Ask(msgspec.Struct, frozen=True):
     """The end of a cut text that the reply goes on with; it may begin by repeating some of it."""
 
 
+class RunTools(msgspec.Struct, frozen=True):
+    """Run what the reply asks for; `parts` are those that have no result yet."""
+
+    call: int
+    parts: tuple[int, ...]
+
+
 class Close(msgspec.Struct, frozen=True):
     outcome: Outcome
     cause: Cause
 
 
-Action = Ask | Close
+Action = Ask | RunTools | Close
 
 GO_ON: Final = user_message(
     "[The connection broke in the middle of your answer. Go on exactly where it stops, in the middle of a word if need "
@@ -81,6 +95,8 @@ def decide(turn: Folded, plan: Plan) -> Action:
         return Ask(turn.messages())
     end = replies[-1].end
     match end:
+        case ReplyEnded(reason="tool_calls") if plan.runs_tools:
+            return _after_calls(turn, plan, replies)
         case ReplyEnded(reason="pause") if _count(replies, "pause") <= PAUSES:
             return Ask(turn.messages())
         case ReplyEnded():
@@ -94,6 +110,27 @@ def decide(turn: Folded, plan: Plan) -> Action:
             return Ask(turn.messages())
         case _:
             assert_never(end)
+
+
+def _after_calls(turn: Folded, plan: Plan, replies: list[Reply]) -> Action:
+    last = replies[-1]
+    waiting = tuple(p.number for p in last.tool_calls() if (last.call, p.number) not in turn.results)
+    if waiting:
+        return RunTools(last.call, waiting)
+    limit = _limit(turn, plan, replies)
+    return Close("limit", limit) if limit else Ask(turn.messages())
+
+
+def _limit(turn: Folded, plan: Plan, replies: list[Reply]) -> Cause | None:
+    if plan.max_steps is not None and len(replies) >= plan.max_steps:
+        return Cause("step_limit", f"The turn was ended after {plan.max_steps} replies, as configured.")
+    spent = turn.spent()
+    tokens = (spent.input_tokens or 0) + (spent.output_tokens or 0)
+    if plan.max_tokens is not None and tokens >= plan.max_tokens:
+        return Cause(
+            "token_limit", f"The turn was ended after {tokens} tokens; the bound is {plan.max_tokens}."
+        )
+    return None
 
 
 def _after_cut(turn: Folded, plan: Plan, replies: list[Reply], end: ReplyCut) -> Action:

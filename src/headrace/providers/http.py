@@ -23,12 +23,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import aiohttp
 import msgspec
 
-from headrace import __version__
 from headrace.errors import CallError, Cause, CauseCode
 from headrace.events import Event
 from headrace.limits import AFTER_FINISH_S, DRAIN_S, ERROR_BODY_MAX_BYTES, KEEP_ALIVE_S, READ_BYTES
 from headrace.ports import AttemptIds, Clock, ProtocolName, Request, Sink
 from headrace.providers import chat_completions, messages, phrases, responses
+from headrace.version import __version__
 from headrace.wire import chat_completions as chat_wire
 from headrace.wire import failures, jsontext
 from headrace.wire import messages as messages_wire

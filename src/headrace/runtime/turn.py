@@ -12,13 +12,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 
-from headrace.agent.decide import AGENT, Ask, Close, Plan, decide
+from headrace.agent.decide import AGENT, Ask, Close, Plan, RunTools, decide
 from headrace.errors import Cause, StoreError
 from headrace.events import LOG_VERSION, Message, Recorded, TurnClosed, TurnOpened
 from headrace.runtime.call import ModelCall, Surroundings
 from headrace.runtime.follow import Signal, follow
 from headrace.runtime.question import Candidate, Options
 from headrace.runtime.recorder import Recorder
+from headrace.runtime.tools import Toolbox, ToolRunner
 from headrace.turn.closing import closing
 from headrace.turn.folds import Folded
 from headrace.turn.log import Log, TurnTooLong
@@ -37,6 +38,7 @@ class Turn:
         options: Options | None = None,
         plan: Plan = AGENT,
         history: Sequence[Message] = (),
+        toolbox: Toolbox | None = None,
     ) -> None:
         self.log = log
         self._history = tuple(history)
@@ -47,6 +49,7 @@ class Turn:
         self._around = around
         self._options = options or Options()
         self._plan = plan
+        self._tools = ToolRunner(toolbox, self._recorder) if toolbox else None
         self._stopped: Cause | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -79,6 +82,16 @@ class Turn:
         closed = self.log.closed
         assert closed is not None
         return closed
+
+    def approve(self, approval: str, *, allowed: bool, by: str) -> bool:
+        """Answer an approval that is asked for; whether it was still open."""
+        return self._tools is not None and self._tools.approvals.give(
+            approval, "allowed" if allowed else "denied", by
+        )
+
+    def answer(self, question: str, text: str, by: str) -> bool:
+        """Answer a question that a tool has put; whether it was still open."""
+        return self._tools is not None and self._tools.questions.give(question, text, by)
 
     def follow(self, after: int = 0) -> AsyncIterator[list[Recorded]]:
         """Everything after number `after`, in batches, until the turn is closed."""
@@ -123,7 +136,16 @@ class Turn:
                         self._recorder,
                         self._around,
                     )
-                    await call.run((*self._history, *messages), seam)
+                    await call.run((*self._history, *messages), seam, empty_is_an_end=self._after_tools())
+                case RunTools(call_number, parts):
+                    assert self._tools is not None
+                    await self._tools.run(call_number, parts)
+
+    def _after_tools(self) -> bool:
+        """Tools have just answered and text has been shown: the model may have nothing to add."""
+        folded = self._recorder.folded()
+        last = folded.replies.get(len(folded.replies))
+        return last is not None and bool(last.tool_calls()) and bool(folded.answer_text())
 
     def _next_call(self) -> int:
         return len(self._recorder.folded().replies) + 1

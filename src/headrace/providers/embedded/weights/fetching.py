@@ -17,7 +17,6 @@ from typing import Final
 
 import aiohttp
 
-from headrace import __version__
 from headrace.ports import Clock
 from headrace.providers.embedded.weights import lock, settings
 from headrace.providers.embedded.weights.blocking import in_thread, sha256
@@ -47,6 +46,7 @@ from headrace.providers.embedded.weights.shelf import Shelf
 from headrace.providers.embedded.weights.source import Source
 from headrace.providers.embedded.weights.transfer import Line
 from headrace.providers.embedded.weights.wheels import Wheels
+from headrace.version import __version__
 
 Progress = Callable[[int, int, str], None]
 """Takes the bytes that are there, the bytes there will be, and where they come from. The first may fall: bytes that
