@@ -370,7 +370,7 @@ def test_check_without_a_file_tells_the_defaults(tmp_path):
     said = checked(tmp_path)
     assert (said.status, said.err) == (0, "")
     assert f"There is no {tmp_path}/config.yaml; everything has its default." in said.out
-    assert "model: none" in said.out
+    assert "model: local" in said.out
     assert "streaming: as by default" in said.out
 
 

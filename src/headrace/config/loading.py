@@ -118,7 +118,7 @@ def _resolved(written: FileConfig, problems: Problems) -> Config:
     for name, entry in written.providers.items():
         _check_provider(name, entry, problems)
         providers[name] = _provider(name, _laid_over(READY_MADE.get(name, ProviderEntry()), entry))
-    config = Config(providers=providers, streaming=written.streaming)
+    config = Config(providers=providers, streaming=written.streaming, tools=written.tools)
     model = _model(written.model, ("model",), config, problems)
     fallbacks = [
         _model(text, ("fallback_models", place), config, problems)

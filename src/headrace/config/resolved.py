@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.config.checking import nearest
 from headrace.config.known import SIGN_IN
-from headrace.config.schema import ENV_NAME, Auth, ModelConfig, Streaming
+from headrace.config.schema import ENV_NAME, Auth, ModelConfig, Streaming, Tools
 from headrace.config.showing import shown_value
 from headrace.errors import ConfigError
 from headrace.ports import ProtocolName
@@ -89,6 +89,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Ready-made and configured ones."""
     models: Mapping[ModelRef, ModelConfig] = {}
     streaming: Streaming = Streaming()
+    tools: Tools = Tools()
 
     def provider(self, name: str) -> ProviderConfig:
         found = self.providers.get(name)

@@ -80,6 +80,8 @@ Effort = Annotated[
 Retries = Annotated[
     int, Meta(ge=0, le=STREAM_RETRIES_MAX, description=f"a whole number from 0 to {STREAM_RETRIES_MAX}")
 ]
+Mode = Literal["allow", "ask", "deny"]
+Steps = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 Seconds = Annotated[
     float, Meta(gt=0, le=WAIT_MAX_S, description=f"a number of seconds (more than 0, at most {WAIT_MAX_S})")
 ]
@@ -164,6 +166,29 @@ class Streaming(Written, frozen=True, kw_only=True):
     cursor: Cursor = " ▉"
 
 
+class ToolRule(Written, frozen=True, kw_only=True):
+    """What is decided for calls of one tool whose path or command begins so."""
+
+    tool: str = ""
+    path: str = ""
+    command: str = ""
+    then: Mode = "ask"
+
+
+class Tools(Written, frozen=True, kw_only=True):
+    """What the agent may do by itself."""
+
+    enabled: Literal["auto", "on", "off"] = "auto"
+    """`auto`: for every model but the embedded one, which is too small to act well."""
+    modes: Mapping[str, Mode] = {}
+    rules: tuple[ToolRule, ...] = ()
+    max_steps: Steps = 50
+    max_tokens: Tokens | None = None
+    max_wall_s: Seconds = 3600.0
+    private_addresses: bool = False
+    """Whether web_fetch may reach this machine and the network around it."""
+
+
 class FileConfig(Written, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -172,3 +197,4 @@ class FileConfig(Written, frozen=True, kw_only=True):
     providers: Mapping[ProviderName, ProviderEntry] = {}
     models: Mapping[ModelText, ModelConfig] = {}
     streaming: Streaming = Streaming()
+    tools: Tools = Tools()

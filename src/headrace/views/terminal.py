@@ -8,14 +8,18 @@ off. Replies are joined as in `turn.folds`: a paragraph apart, unless one goes o
 
 import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from headrace.events import (
+    ApprovalAsked,
+    ApprovalGiven,
     Event,
     NoticeShown,
     PartGrew,
     PartKind,
     PartStarted,
+    QuestionAnswered,
+    QuestionAsked,
     ReplyCut,
     ReplyEnded,
     ToolFinished,
@@ -37,13 +41,31 @@ class Aside(NamedTuple):
     text: str
 
 
+class Asking(NamedTuple):
+    """Something the person is asked; the door answers it by its key."""
+
+    kind: Literal["approval", "question"]
+    key: str
+    text: str
+    choices: tuple[str, ...] = ()
+
+
+class Settled(NamedTuple):
+    """What was asked has been answered, here or elsewhere."""
+
+    key: str
+
+
 class Thought(NamedTuple):
     """Reasoning, for those who want to see it."""
 
     text: str
 
 
-Piece = Answer | Aside | Thought
+Piece = Answer | Aside | Asking | Settled | Thought
+
+# What a tool is called with may be a whole file; a line about it is a line.
+_LINE_CHARS: Final = 200
 
 # C0 but for tab and line feed, DEL, C1, and the marks that turn the direction of text around.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -52,6 +74,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 def harmless(text: str) -> str:
     """`text` without anything a terminal would obey."""
     return _CONTROL.sub(_picture, text.replace("\r\n", "\n"))
+
+
+def _short(text: str) -> str:
+    """One harmless line."""
+    text = harmless(" ".join(text.split()))
+    return text if len(text) <= _LINE_CHARS else f"{text[: _LINE_CHARS - 1]}…"
 
 
 def _picture(found: re.Match[str]) -> str:
@@ -87,9 +115,19 @@ class TerminalView:
             case NoticeShown(text=text):
                 out.append(Aside(harmless(text)))
             case ToolStarted(name=name, arguments=arguments):
-                out.append(Aside(harmless(f"{name} {arguments}")))
-            case ToolFinished(status=status) if status != "ok":
-                out.append(Aside(f"the tool ended: {status}"))
+                out.append(Aside(_short(f"{name} {arguments}")))
+            case ToolFinished(status=status, result=result, detail=detail):
+                out += [Aside(harmless(line)) for line in detail.splitlines()]
+                if status != "ok":
+                    out.append(Aside(_short(f"{status}: {result}")))
+            case ApprovalAsked(approval, summary=summary):
+                out.append(Asking("approval", approval, _short(summary)))
+            case QuestionAsked(question, text=text, choices=choices):
+                out.append(Asking("question", question, harmless(text), tuple(map(harmless, choices))))
+            case ApprovalGiven(approval, verdict):
+                out += [Settled(approval), *([] if verdict == "allowed" else [Aside(f"not run: {verdict}")])]
+            case QuestionAnswered(question):
+                out.append(Settled(question))
             case TurnClosed(outcome, cause) if outcome != "stop":
                 out.append(Aside(harmless(f"{outcome}: {cause.message}")))
             case _:

@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, TextIO
 
 from headrace import events
 from headrace.doors.terminal.fetching import FetchBar
+from headrace.doors.terminal.person import Person
 from headrace.errors import Cause
 from headrace.events import Recorded
 from headrace.runtime.turn import Turn
-from headrace.views.terminal import Answer, Aside, TerminalView, Thought
+from headrace.views.terminal import Answer, Aside, Asking, Piece, Settled, TerminalView, Thought
 
 STOPPED: Final = Cause("stopped", "You stopped the turn.")
 GONE: Final = Cause("client_disconnected", "Whoever read the answer closed the pipe.")
@@ -47,9 +48,7 @@ class Printer:
             self._bar.end()
             self.start()
 
-    def show(self, pieces: list[Answer | Aside | Thought]) -> None:
-        if not pieces:
-            return
+    def show(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             match piece:
                 case Answer(text):
@@ -58,6 +57,10 @@ class Printer:
                     self._aside(text)
                 case Thought(text):
                     self._thought(text)
+                case Asking(kind, _, text, choices):
+                    self._asking(kind, text, choices)
+                case Settled():
+                    pass
         self._out.flush()
         self._err.flush()
 
@@ -84,6 +87,12 @@ class Printer:
             self._out.flush()
             self._column = 0
         self._err.write(f"· {text}\n")
+
+    def _asking(self, kind: str, text: str, choices: tuple[str, ...]) -> None:
+        self._aside(text)
+        for number, choice in enumerate(choices, start=1):
+            self._aside(f"{number}. {choice}")
+        self._err.write("Allow it? [y/N] " if kind == "approval" else "> ")
 
     def _thought(self, text: str) -> None:
         if not self._thoughts:
@@ -112,18 +121,23 @@ class Printer:
             self._err.flush()
 
 
-async def show(turn: Turn, printer: Printer) -> None:
-    """Print the turn until it is closed. A pipe that is closed stops the turn."""
+async def show(turn: Turn, printer: Printer, person: Person | None = None) -> None:
+    """Print the turn until it is closed, and let the person answer what it asks. A closed pipe stops the turn."""
     view = TerminalView()
     printer.start()
     try:
         async for batch in turn.follow():
-            printer.show(view.feed(recorded.event for recorded in batch))
+            pieces = view.feed(recorded.event for recorded in batch)
+            printer.show(pieces)
+            if person is not None:
+                person.notice(turn, pieces)
     except BrokenPipeError:
         turn.stop(GONE)
         await turn.wait()
         raise
     finally:
+        if person is not None:
+            person.leave()
         with contextlib.suppress(BrokenPipeError):
             printer.finish()
 

@@ -1,7 +1,7 @@
 """What the model is asked: histories as plain turns, tools as forms to fill in.
 
 Theory of operation. Small models do not follow the tool markup of their templates. They do fill in forms: the prompt
-shows one JSON object for a reply and one for each tool, two examples of plain replies, and placeholders where values
+shows one JSON object for a reply and one for each tool, three examples of plain replies, and placeholders where values
 go, because a real value would be copied; and the output is constrained to exactly these objects. So a tool is chosen
 or it is not, and nothing else can come out. `headrace.wire.step` reads what comes.
 
@@ -38,6 +38,7 @@ _KEYWORDS: Final = frozenset(
 _EXAMPLES: Final = (
     ("Hi!", "Hello! How can I help?"),
     ("Which planet is the largest?", "Jupiter is the largest planet."),
+    ("Write a rhyme about a cat.", "The cat sat on the mat, and that was that."),
 )
 
 

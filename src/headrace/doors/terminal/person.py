@@ -1,0 +1,74 @@
+"""The person in front of the terminal, who answers what a running turn asks.
+
+Theory of operation. While something is asked, and only then, lines typed on standard input are read on the event loop;
+the first line answers the oldest open question. What is answered elsewhere meanwhile is no longer read for. Ctrl-C
+stops the turn as ever, and with it whatever it asked.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from headrace.runtime.turn import Turn
+from headrace.views.terminal import Asking, Piece, Settled
+
+BY: Final = "terminal"
+_YES: Final = frozenset({"y", "yes"})
+_READ_BYTES: Final = 4096
+
+
+class Person:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._open: dict[str, tuple[Turn, Asking]] = {}
+        self._typed = b""
+        self._reading = False
+
+    def notice(self, turn: Turn, pieces: Iterable[Piece]) -> None:
+        """Take up what is asked, and drop what has been answered."""
+        for piece in pieces:
+            if isinstance(piece, Asking):
+                self._open[piece.key] = (turn, piece)
+            elif isinstance(piece, Settled):
+                self._open.pop(piece.key, None)
+        self._read_while_asked()
+
+    def leave(self) -> None:
+        self._open.clear()
+        self._read_while_asked()
+
+    def _read_while_asked(self) -> None:
+        wanted = bool(self._open)
+        if wanted != self._reading:
+            loop = asyncio.get_running_loop()
+            if wanted:
+                loop.add_reader(self._descriptor, self._read)
+            else:
+                loop.remove_reader(self._descriptor)
+            self._reading = wanted
+
+    def _read(self) -> None:
+        data = os.read(self._descriptor, _READ_BYTES)
+        self._typed += data
+        if not data:  # end of input: nobody is there any more
+            self._typed += b"\n"
+        while b"\n" in self._typed and self._open:
+            line, _, self._typed = self._typed.partition(b"\n")
+            self._answer(line.decode(errors="replace").strip())
+        self._read_while_asked()
+
+    def _answer(self, line: str) -> None:
+        key = next(iter(self._open))
+        turn, asking = self._open.pop(key)
+        if asking.kind == "approval":
+            turn.approve(key, allowed=line.lower() in _YES, by=BY)
+        else:
+            turn.answer(key, _chosen(line, asking.choices), BY)
+
+
+def _chosen(line: str, choices: tuple[str, ...]) -> str:
+    """A choice by its number, or what was typed."""
+    if line.isdecimal() and 0 < int(line) <= len(choices):
+        return choices[int(line) - 1]
+    return line
