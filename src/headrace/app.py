@@ -75,9 +75,11 @@ class App:
         """Start a turn; raises ConfigError where the model cannot be asked."""
         session = session or Session()
         candidates = self.candidates(model)
-        history = session.history(self._history_chars(candidates))
+        room = self._history_chars(candidates)
         log = session.log(new_id("turn"))
-        turn = Turn(log, candidates, self._around(), options, plan or self._plan(), history)
+        turn = Turn(
+            log, candidates, self._around(), options, plan or self._plan(), lambda: session.history(room)
+        )
         turn.start(messages, session.name)
         return turn
 

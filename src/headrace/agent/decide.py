@@ -38,6 +38,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Replies in one turn."""
     max_tokens: int | None = None
     """Tokens in one turn, sent and generated."""
+    max_wall_s: float | None = None
+    """Seconds from a turn's beginning to its end."""
 
 
 RELAY: Final = Plan()

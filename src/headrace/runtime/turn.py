@@ -10,11 +10,11 @@ exactly one `TurnClosed`: by decision, by being stopped, or because headrace its
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from headrace.agent.decide import AGENT, Ask, Close, Plan, RunTools, decide
 from headrace.errors import Cause, StoreError
-from headrace.events import LOG_VERSION, Message, Recorded, TurnClosed, TurnOpened
+from headrace.events import LOG_VERSION, InputAdded, Message, Recorded, TurnClosed, TurnOpened
 from headrace.runtime.call import ModelCall, Surroundings
 from headrace.runtime.follow import Signal, follow
 from headrace.runtime.question import Candidate, Options
@@ -27,6 +27,14 @@ from headrace.turn.log import Log, TurnTooLong
 _log = logging.getLogger(__name__)
 
 
+History = Callable[[], Sequence[Message]]
+"""What was said before, asked for when the turn begins to work."""
+
+
+def _no_history() -> Sequence[Message]:
+    return ()
+
+
 class Turn:
     """A running or finished turn. Make it with `start`."""
 
@@ -37,11 +45,11 @@ class Turn:
         around: Surroundings,
         options: Options | None = None,
         plan: Plan = AGENT,
-        history: Sequence[Message] = (),
+        history: History = _no_history,
         toolbox: Toolbox | None = None,
     ) -> None:
         self.log = log
-        self._history = tuple(history)
+        self._history = history
         self._signal = Signal()
         log.watch(self._signal)
         self._recorder = Recorder(log, around.clock)
@@ -50,7 +58,9 @@ class Turn:
         self._options = options or Options()
         self._plan = plan
         self._tools = ToolRunner(toolbox, self._recorder) if toolbox else None
+        self._steered: list[Message] = []
         self._stopped: Cause | None = None
+        self._working = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -64,21 +74,49 @@ class Turn:
 
     def start(self, messages: Sequence[Message], session: str = "") -> None:
         """Open the turn and set it to work; raises if it cannot be written down."""
+        self.open(messages, session)
+        self.begin()
+
+    def open(self, messages: Sequence[Message], session: str = "") -> None:
+        """Accept the messages: from here on the turn is in its log, whatever happens to the process."""
         opened = TurnOpened(LOG_VERSION, tuple(messages), session, self._candidates[0].model_id)
         self._recorder.record([opened])
+
+    def begin(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"turn {self.id}")
+        if self._plan.max_wall_s is not None:
+            late = Cause(
+                "time_limit", f"The turn was ended after {self._plan.max_wall_s:g} s, as configured."
+            )
+            timer = self._around.clock.call_later(self._plan.max_wall_s, lambda: self.stop(late))
+            self._task.add_done_callback(lambda _: timer.cancel())
 
     def stop(self, cause: Cause) -> None:
         """End the turn; what has been shown stays. Does nothing if it has ended or is being stopped."""
-        if self._task is not None and not self._task.done() and self._stopped is None:
-            self._stopped = cause
+        if self.log.closed is not None or self._stopped is not None:
+            return
+        self._stopped = cause
+        if self._task is None:
+            self._close(cause)
+        elif self._working:  # a task that has not taken its first step would never reach its closing
             self._task.cancel()
+
+    def steer(self, messages: Sequence[Message]) -> None:
+        """Have messages delivered at the next tool boundary; `unsteered` tells what came too late for one."""
+        self._steered += messages
+
+    def unsteered(self) -> list[Message]:
+        """Take the messages that were not delivered."""
+        left, self._steered = self._steered, []
+        return left
 
     async def wait(self) -> TurnClosed:
         """The turn's end. Cancelling the one who waits does not stop the turn."""
-        assert self._task is not None
-        await asyncio.wait([self._task])
-        self._task.result()
+        while self._task is None and self.log.closed is None:
+            await self._signal.wait()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._task.result()
         closed = self.log.closed
         assert closed is not None
         return closed
@@ -101,7 +139,11 @@ class Turn:
         return self._recorder.folded()
 
     async def _run(self) -> None:
+        self._working = True
         try:
+            if self._stopped is not None:
+                self._close(self._stopped)
+                return
             await self._work()
         except asyncio.CancelledError:
             cause = self._stopped or Cause("shutdown", "headrace was shut down while the turn was running.")
@@ -122,6 +164,7 @@ class Turn:
 
     async def _work(self) -> None:
         while True:
+            self._deliver()
             action = decide(self._recorder.folded(), self._plan)
             match action:
                 case Close(outcome, cause):
@@ -136,10 +179,19 @@ class Turn:
                         self._recorder,
                         self._around,
                     )
-                    await call.run((*self._history, *messages), seam, empty_is_an_end=self._after_tools())
+                    await call.run((*self._history(), *messages), seam, empty_is_an_end=self._after_tools())
                 case RunTools(call_number, parts):
                     assert self._tools is not None
                     await self._tools.run(call_number, parts)
+
+    def _deliver(self) -> None:
+        """What came while the turn ran reaches the model once its tools have answered."""
+        folded = self._recorder.folded()
+        last = folded.replies.get(len(folded.replies))
+        if not self._steered or last is None or not last.tool_calls():
+            return
+        if all((last.call, part.number) in folded.results for part in last.tool_calls()):
+            self._recorder.record([InputAdded(tuple(self.unsteered()))])
 
     def _after_tools(self) -> bool:
         """Tools have just answered and text has been shown: the model may have nothing to add."""
