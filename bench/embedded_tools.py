@@ -96,6 +96,23 @@ CASES = (
     Case("Write a short poem about rain."),
     Case("Thank you, that was helpful."),
 )
+FURTHER = (
+    Case("What is in the folder /etc?", "terminal", "/etc"),
+    Case("Run git status.", "terminal", "git status"),
+    Case("Which processes are running?", "terminal", "ps"),
+    Case("cat README.md", "read_file", "README.md"),
+    Case("Save the text 'meeting at 10' in plan.txt", "write_file", "plan.txt"),
+    Case("Where in this project is the word deadline used?", "search_files", "deadline"),
+    Case("Look at https://python.org and tell me the title.", "web_fetch", "python.org"),
+    Case("Delete the file old.log.", "terminal", "old.log"),
+    Case("Hi, what can you do?"),
+    Case("Who wrote Hamlet?"),
+    Case("Tell me a joke."),
+    Case("Name three colours."),
+    Case("What does the abbreviation HTTP stand for?"),
+    Case("Write a Python function that adds two numbers."),
+)
+"""Harder ones; what the prompt says was not chosen by these alone."""
 AFTER = (
     (CASES[0], {"command": "ls /var/log"}, "syslog\nauth.log\ndpkg.log", "auth.log"),
     (CASES[3], {"path": "notes.txt"}, "1 Meeting with Ada on Thursday at nine", "Ada"),
@@ -154,17 +171,17 @@ async def ask(
     return answer
 
 
-async def _choices(provider: EmbeddedProvider) -> None:
+async def _choices(provider: EmbeddedProvider, title: str, cases: tuple[Case, ...]) -> None:
     rows, right, apt, broken = [], 0, 0, 0
-    for case in CASES:
+    for case in cases:
         got = await ask(provider, [user_message(case.question)])
         right += got.tool == case.tool
         apt += got.tool == case.tool and case.named in got.text
         broken += got.end not in ("stop", "tool_calls")
         mark = "" if got.tool == case.tool else f"wanted {case.tool or 'a reply'}"
         rows.append((case.question[:46], got.tool or "reply", mark, got.first_s, got.text[:50]))
-    title = f"Choices: {right} of {len(CASES)} right, {apt} with the right arguments, {broken} without a whole object"
-    table(title, ("question", "chose", "", "first s", "said"), rows)
+    said = f"{title}: {right} of {len(cases)} right, {apt} with the right arguments, {broken} without a whole object"
+    table(said, ("question", "chose", "", "first s", "said"), rows)
 
 
 async def _replies(provider: EmbeddedProvider) -> None:
@@ -236,7 +253,8 @@ async def main() -> None:
         await ask(provider, [user_message("Say yes.")], ())
         start_s = time.monotonic() - start
         try:
-            await _choices(provider)
+            await _choices(provider, "Choices", CASES)
+            await _choices(provider, "Further choices", FURTHER)
             await _replies(provider)
             _measure_memory()
             await _speed(provider, around, start_s)

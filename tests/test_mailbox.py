@@ -10,6 +10,7 @@ import pytest
 from headrace.agent.decide import Plan
 from headrace.errors import Cause
 from headrace.events import CallStarted, InputAdded, TurnOpened, UserMessage, user_message
+from headrace.providers.history import text_of
 from headrace.runtime.mailbox import Mailbox, Manner
 from headrace.runtime.question import Candidate, Options
 from headrace.runtime.session import Session
@@ -47,7 +48,7 @@ class World:
 def texts(turn: Turn) -> list[str]:
     opened = events(turn)[0]
     assert isinstance(opened, TurnOpened)
-    return [m.content[0].text for m in opened.input if isinstance(m, UserMessage)]  # type: ignore[union-attr]
+    return [text_of(m.content) for m in opened.input if isinstance(m, UserMessage)]
 
 
 async def test_queued_messages_are_answered_in_order_each_seeing_the_last() -> None:
@@ -167,9 +168,8 @@ async def test_a_thousand_racing_messages_are_all_answered_or_superseded(seed: i
         assert all(turn.log.closed is not None for turn in world.turns)
         answered = [text for turn in world.turns for text in texts(turn)]
         for turn in world.turns:
-            answered += [
-                m.content[0].text for e in events(turn) if isinstance(e, InputAdded) for m in e.input
-            ]  # type: ignore[union-attr]
+            added = [m for e in events(turn) if isinstance(e, InputAdded) for m in e.input]
+            answered += [text_of(m.content) for m in added if isinstance(m, UserMessage)]
         assert sorted(answered) == sorted(text for text, _, _ in posted)
         own = [text for text, _, manner in posted if manner != "steer"]
         order = [text for turn in world.turns for text in texts(turn) if text in set(own)]

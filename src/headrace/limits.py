@@ -40,6 +40,10 @@ TURN_MAX_EVENTS: Final = 2_000_000
 
 # An error's body is quoted in one line; pages of HTML are not worth reading further.
 ERROR_BODY_MAX_BYTES: Final = 64 * KIB
+# How long it is waited for: it comes with its status, or something is wrong with it as well.
+ERROR_BODY_S: Final = 5.0
+# A secret that is shorter is a word that may stand in any sentence.
+SECRET_LEAST_CHARS: Final = 8
 # How long a finished answer may stay silent before its missing end marker is no longer waited for. Usage
 # follows a finish reason within a few network round trips.
 AFTER_FINISH_S: Final = 3.0
@@ -59,6 +63,8 @@ BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MOST_S: Final = 8.0
 # A provider that asks for more patience than this is treated as exhausted: a person waits for an answer.
 RETRY_AFTER_MOST_S: Final = 60.0
+# Parameters that one model may refuse within one call; one that refuses more is not asked about parameters any longer.
+REFUSED_PARAMETERS_MOST: Final = 8
 # What was learnt of an endpoint (it does not stream, it refuses a parameter) is believed for this long.
 LEARNT_TTL_S: Final = 600.0
 
@@ -135,3 +141,76 @@ QUESTION_S: Final = 600.0
 TOOL_RESULT_MAX_CHARS: Final = 40_000
 # What of a run's output is shown while it prints, and so kept in the log.
 TOOL_PRINTED_MAX_CHARS: Final = 200_000
+
+# --- context ------------------------------------------------------------------------------------------
+
+# One file of notes for the agent; longer ones cost more in every call than they give.
+CONTEXT_FILE_MAX_CHARS: Final = 32_000
+# Folders nest deeper than people write notes.
+CONTEXT_FILES_MAX: Final = 8
+
+# --- tools --------------------------------------------------------------------------------------------
+
+# How long a command may take where nobody says; a build or a test suite may ask for up to an hour.
+TERMINAL_TIMEOUT_S: Final = 120.0
+TERMINAL_TIMEOUT_MOST_S: Final = 3600.0
+# The system takes 128 KiB as one argument of a program.
+TERMINAL_COMMAND_MAX_BYTES: Final = 100 * KIB
+# What a model is told of an output: how it began, and twice as much of how it ended, where errors are. About ten
+# thousand tokens.
+TERMINAL_HEAD_CHARS: Final = 10_000
+TERMINAL_TAIL_CHARS: Final = 20_000
+# What people are shown as it comes: at most so much, so often, and in all.
+SHOWN_PIECE_CHARS: Final = 32 * KIB
+SHOWN_EVERY_S: Final = 0.1
+SHOWN_MAX_CHARS: Final = 256 * KIB
+# After a read this full the loop is left to others for a moment: a command that prints for ever gets 32 MiB/s.
+FULL_READ_BYTES: Final = 32 * KIB
+FULL_READ_PAUSE_S: Final = 0.002
+# Ending processes: this long to go when asked, then so long for those that are killed to be gone. Together with
+# the way there and back they stay below two seconds.
+TERM_S: Final = 0.6
+KILL_S: Final = 0.8
+# For a guard to say that all is ended; it is itself ended after that.
+GUARD_S: Final = 1.7
+# For output that is still in the pipe when its writers have ended.
+PIPE_DRAIN_S: Final = 0.3
+# What one command may have running at once; a parallel build of a large project stays below a few hundred.
+TERMINAL_MAX_PROCESSES: Final = 1000
+# Commands in the background at once; each is a few processes.
+BACKGROUND_MOST: Final = 8
+# How long a background command is watched for an early end, such as a port that is taken.
+BACKGROUND_WATCH_S: Final = 0.5
+
+# What a model is given of one file at once; a line longer than a screenful or two is data, not text.
+READ_FILE_MAX_CHARS: Final = 40_000
+READ_LINE_MAX_CHARS: Final = 2_000
+# How far a file is looked into for a zero byte, which text does not have.
+BINARY_SNIFF_BYTES: Final = 8 * KIB
+# A file that is edited is held in memory a few times over.
+EDIT_MAX_BYTES: Final = 8 * MIB
+# Places named of a text that occurs more than once.
+EDIT_PLACES_MOST: Final = 10
+# A diff that people read; and what is compared line by line, because that is quadratic.
+DIFF_MAX_CHARS: Final = 16_000
+DIFF_MAX_LINES: Final = 2_000
+
+# One search: what is taken of its output, what a model is given, and how long it may take.
+SEARCH_MAX_BYTES: Final = 256 * KIB
+SEARCH_MAX_MATCHES: Final = 200
+SEARCH_LINE_MAX_CHARS: Final = 300
+SEARCH_S: Final = 60.0
+
+# One page: bytes of its body, the whole time, redirects as browsers allow fewer than twenty of, and what a model is
+# given of its text.
+FETCH_MAX_BYTES: Final = 4 * MIB
+FETCH_S: Final = 30.0
+FETCH_REDIRECTS_MOST: Final = 5
+FETCH_TEXT_MAX_CHARS: Final = 40_000
+FETCH_URL_MAX_CHARS: Final = 2_000
+# A page that takes longer to read than this is made to be slow.
+FETCH_READING_S: Final = 10.0
+
+# Facts are read with every turn: a few pages, one sentence or two each.
+MEMORY_MAX_BYTES: Final = 64 * KIB
+MEMORY_FACT_MAX_CHARS: Final = 500

@@ -129,6 +129,13 @@ class Store(Protocol):
         """Write down what happened; what has been written survives the process."""
 
 
+class ContextFile(msgspec.Struct, frozen=True):
+    """Notes for the agent that somebody has written beside the work."""
+
+    path: str
+    text: str
+
+
 class Touch(msgspec.Struct, frozen=True):
     """What a tool call would lay hands on: what rules and people decide about."""
 

@@ -11,40 +11,44 @@ from headrace.wire import jsontext
 
 
 def distinct_tool_ids(messages: Iterable[Message]) -> list[Message]:
-    """Make ids of tool calls unique: some providers count them anew in every reply, and others refuse repeats."""
-    seen: set[str] = set()
-    renamed: dict[str, str] = {}
+    """Make ids of tool calls unique: some providers count them anew in every reply, and others refuse repeats.
+
+    A result belongs to the oldest call of its id in the latest reply that is still without one.
+    """
+    taken: set[str] = set()
+    waiting: dict[str, list[str]] = {}  # the id as it was -> the ids it has become
     out: list[Message] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            renamed = _renamed(message, seen)
-            seen.update(renamed.get(p.tool_id, p.tool_id) for p in message.parts if p.kind == "tool_call")
-            out.append(_with_ids(message, renamed) if renamed else message)
-        elif isinstance(message, ToolMessage) and message.tool_id in renamed:
-            out.append(msgspec.structs.replace(message, tool_id=renamed[message.tool_id]))
+            waiting = {}
+            out.append(_with_own_ids(message, taken, waiting))
+        elif isinstance(message, ToolMessage) and waiting.get(message.tool_id):
+            out.append(msgspec.structs.replace(message, tool_id=waiting[message.tool_id].pop(0)))
         else:
             out.append(message)
     return out
 
 
-def _renamed(message: AssistantMessage, seen: set[str]) -> dict[str, str]:
-    ids = [p.tool_id for p in message.parts if p.kind == "tool_call" and p.tool_id in seen]
-    out: dict[str, str] = {}
-    for tool_id in ids:
-        number = 2
-        while f"{tool_id}_{number}" in seen:
-            number += 1
-        out[tool_id] = f"{tool_id}_{number}"
-    return out
+def _with_own_ids(
+    message: AssistantMessage, taken: set[str], waiting: dict[str, list[str]]
+) -> AssistantMessage:
+    parts: list[ReplyPart] = []
+    for part in message.parts:
+        if part.kind == "tool_call":
+            tool_id = _own(part.tool_id, taken)
+            waiting.setdefault(part.tool_id, []).append(tool_id)
+            parts.append(msgspec.structs.replace(part, tool_id=tool_id))
+        else:
+            parts.append(part)
+    return msgspec.structs.replace(message, parts=tuple(parts))
 
 
-def _with_ids(message: AssistantMessage, renamed: dict[str, str]) -> AssistantMessage:
-    """The new ids, and no items where an old one may be inside."""
-    parts = tuple(
-        msgspec.structs.replace(p, tool_id=renamed[p.tool_id], item="") if p.tool_id in renamed else p
-        for p in message.parts
-    )
-    return msgspec.structs.replace(message, parts=parts)
+def _own(tool_id: str, taken: set[str]) -> str:
+    own, number = tool_id or "call", 2
+    while own in taken:
+        own, number = f"{tool_id or 'call'}_{number}", number + 1
+    taken.add(own)
+    return own
 
 
 def item_of(part: ReplyPart, *, same_model: bool) -> dict[str, Any] | None:

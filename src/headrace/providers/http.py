@@ -14,6 +14,7 @@ is complete is waited for only briefly: some servers never end theirs.
 import asyncio
 import contextlib
 import email.utils
+import math
 import os
 import ssl
 from collections.abc import Callable, Mapping
@@ -25,9 +26,18 @@ import msgspec
 
 from headrace.errors import CallError, Cause, CauseCode
 from headrace.events import Event
-from headrace.limits import AFTER_FINISH_S, DRAIN_S, ERROR_BODY_MAX_BYTES, KEEP_ALIVE_S, READ_BYTES
+from headrace.limits import (
+    AFTER_FINISH_S,
+    DRAIN_S,
+    ERROR_BODY_MAX_BYTES,
+    ERROR_BODY_S,
+    KEEP_ALIVE_S,
+    READ_BYTES,
+    SECRET_LEAST_CHARS,
+)
 from headrace.ports import AttemptIds, Clock, ProtocolName, Request, Sink
 from headrace.providers import chat_completions, messages, phrases, responses
+from headrace.providers.proxy import proxy_of
 from headrace.version import __version__
 from headrace.wire import chat_completions as chat_wire
 from headrace.wire import failures, jsontext
@@ -91,7 +101,7 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(total=None),
                 trace_configs=[_tracing()],
                 read_bufsize=READ_BYTES,
-                trust_env=True,
+                trust_env=False,  # see `proxy`
                 headers={"User-Agent": f"headrace/{__version__}", "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 json_serialize=lambda value: msgspec.json.encode(value).decode(),
@@ -172,8 +182,7 @@ class HttpProvider:
         try:
             if response.status != 200:
                 raise await self._refusal(response)
-            decoder = self._decoder(response, request, ids)
-            await self._answer(response, decoder, sink)
+            await self._answer(response, request, ids, sink)
             kept = await self._drained(response)
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(error) from error
@@ -194,6 +203,7 @@ class HttpProvider:
                 headers=self._headers(request),
                 allow_redirects=False,
                 trace_request_ctx=sink,
+                **proxy_of(url),
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._broken(error) from error
@@ -209,15 +219,14 @@ class HttpProvider:
         return headers | dict(self._endpoint.headers)
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> CallError:
-        data = await response.content.read(ERROR_BODY_MAX_BYTES)
+        text = await _error_text(self._client.clock, response.content)
         if response.status in range(300, 400):
             where = failures.clip(response.headers.get("Location", "nowhere"), 200)
             message = f"It redirects to {where}. Set the base_url of {self.name} to where it is now."
             return CallError(Cause("config_invalid", message, status=response.status))
         try:
-            value = jsontext.parse(data)
+            value = jsontext.parse(text)
         except CallError:
-            text = data.decode(errors="replace")
             value = "" if text.lstrip().startswith("<") else text  # a page of HTML tells a person nothing
         cause = failures.of_error(value, response.status)
         if cause.message == failures.NO_REASON:
@@ -228,43 +237,50 @@ class HttpProvider:
 
     # --- read
 
-    def _decoder(self, response: aiohttp.ClientResponse, request: Request, ids: AttemptIds) -> WireDecoder:
-        """What came decides, not what was asked for: some servers answer whole though asked to stream."""
-        kind = response.content_type
-        if "html" in kind:
-            raise CallError(
-                Cause("malformed_stream", "It answered with a web page. Check its base_url.", status=200)
-            )
-        streams = (
-            request.stream if kind not in ("application/json", "text/event-stream") else "json" not in kind
-        )
-        make = self._spoken.decoder if streams else self._spoken.body_decoder
-        tools = {tool.name: tool.parameters for tool in request.tools}
-        return make(ids.call, ids.first_part, request.dialect, tools)
-
-    async def _answer(self, response: aiohttp.ClientResponse, decoder: WireDecoder, sink: Sink) -> None:
+    async def _answer(
+        self, response: aiohttp.ClientResponse, request: Request, ids: AttemptIds, sink: Sink
+    ) -> None:
         """Read to the end; where that breaks or is cancelled, what the decoder knows of the usage is still told."""
+        content = response.content
+        first = await content.readany()
+        decoder = self._decoder(response.content_type, first, request, ids)
         try:
-            await self._read(response, decoder, sink)
+            self._take(first, decoder, sink)
+            while not decoder.done:
+                brief = decoder.finished
+                data = await (self._read_briefly(content, AFTER_FINISH_S) if brief else content.readany())
+                self._take(data, decoder, sink)
         except BaseException:
             if decoder.failure is None and not decoder.done and (last := decoder.close()):
                 sink.received(last)
             raise
 
-    async def _read(self, response: aiohttp.ClientResponse, decoder: WireDecoder, sink: Sink) -> None:
-        content = response.content
-        while not decoder.done:
-            if decoder.finished:
-                data = await self._read_briefly(content, AFTER_FINISH_S)
-            else:
-                data = await content.readany()
-            if data and self.tap is not None:
-                self.tap(data)
-            events = decoder.feed(data) if data else decoder.close()
-            if data or events:
-                sink.received(events)
-            if decoder.failure is not None:
-                raise decoder.failure
+    def _decoder(self, kind: str, first: bytes, request: Request, ids: AttemptIds) -> WireDecoder:
+        """What came decides, not what was asked for or what it is called: some servers answer whole though asked to
+        stream, and some name a stream JSON, or an error a stream.
+        """
+        start = first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        if "html" in kind or start == b"<":
+            raise CallError(
+                Cause("malformed_stream", "It answered with a web page. Check its base_url.", status=200)
+            )
+        if start:
+            streams = start not in (b"{", b"[")
+        else:
+            streams = kind != "application/json" and (request.stream or kind == "text/event-stream")
+        make = self._spoken.decoder if streams else self._spoken.body_decoder
+        tools = {tool.name: tool.parameters for tool in request.tools}
+        return make(ids.call, ids.first_part, request.dialect, tools)
+
+    def _take(self, data: bytes, decoder: WireDecoder, sink: Sink) -> None:
+        """One socket read; an empty one is the end of the body."""
+        if data and self.tap is not None:
+            self.tap(data)
+        events = decoder.feed(data) if data else decoder.close()
+        if data or events:
+            sink.received(events)
+        if decoder.failure is not None:
+            raise decoder.failure
 
     async def _read_briefly(self, content: aiohttp.StreamReader, patience_s: float) -> bytes:
         """What follows a finished answer; silence, or a connection that breaks there, is an end like any other."""
@@ -276,11 +292,13 @@ class HttpProvider:
 
     async def _drained(self, response: aiohttp.ClientResponse) -> bool:
         """Whether the body has ended, so that its connection can be used again."""
-        with contextlib.suppress(TimeoutError):  # an answer that is complete is not harmed by what follows it
+        try:
             async with self._client.clock.timeout(DRAIN_S):
                 while not response.content.at_eof():
                     await response.content.readany()
-        return response.content.at_eof()
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return False  # an answer that is complete is not harmed by what follows it
+        return True
 
     # --- failures
 
@@ -302,11 +320,34 @@ class HttpProvider:
 
     def redacted(self, text: str) -> str:
         """`text` without the secrets this endpoint is sent."""
-        secrets = [*self._keys(), *self._endpoint.headers.values()]
-        for secret in secrets:
-            if len(secret) >= 8:
-                text = text.replace(secret, "[secret]")
+        for secret in sorted(self._secrets(), key=len, reverse=True):
+            text = text.replace(secret, "[secret]")
+            # Where a text was clipped, the start of a secret may be left.
+            for size in range(len(secret) - 1, SECRET_LEAST_CHARS - 1, -1):
+                if text.endswith(f"{secret[:size]}\u2026"):
+                    text = f"{text[: -size - 1]}[secret]\u2026"
         return text
+
+    def _secrets(self) -> set[str]:
+        """Keys, the values of headers, and what follows the scheme in one: `Bearer`, `Basic`."""
+        secrets = set(self._endpoint.headers.values())
+        secrets |= {rest for value in secrets if (rest := value.partition(" ")[2]) and " " not in rest}
+        with contextlib.suppress(CallError):  # a key that is missing is nobody's secret
+            secrets |= set(self._keys())
+        return {secret for secret in secrets if len(secret) >= SECRET_LEAST_CHARS}
+
+
+async def _error_text(clock: Clock, content: aiohttp.StreamReader) -> str:
+    """As much of an error's body as comes soon: the status has come, and says the most important."""
+    data = bytearray()
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with clock.timeout(ERROR_BODY_S):
+            while len(data) < ERROR_BODY_MAX_BYTES and (piece := await content.readany()):
+                data += piece
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def _translated(error: Exception) -> tuple[CauseCode, str]:
@@ -317,8 +358,12 @@ def _translated(error: Exception) -> tuple[CauseCode, str]:
                 "tls_failed",
                 f"No secure connection could be made ({_reason(error)}). Check the certificate.",
             )
-        case aiohttp.InvalidURL():
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return "config_invalid", "Its base_url is not a web address."
+        case ValueError():
+            return "config_invalid", f"The request cannot be sent ({_reason(error)})."
+        case aiohttp.ClientHttpProxyError(status=status):
+            return "connect_failed", f"The proxy of the environment refused to connect (HTTP {status})."
         case aiohttp.ClientConnectorDNSError():
             return "connect_failed", "Its host name is not known. Check the network and its base_url."
         case aiohttp.ClientConnectorError() | aiohttp.ClientProxyConnectionError():
@@ -344,9 +389,9 @@ def _reason(error: Exception) -> str:
 def _retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
-        with contextlib.suppress(ValueError):
-            return max(0.0, float(value) / scale)
-        if value:
-            with contextlib.suppress(ValueError):
-                return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now)
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value) / scale
+            return max(0.0, number) if math.isfinite(number) else None
+        with contextlib.suppress(ValueError, OverflowError):
+            return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now)
     return None

@@ -15,6 +15,7 @@ from headrace.events import Event
 from headrace.limits import MIB
 from headrace.ports import Request
 from headrace.providers.http import HttpProvider
+from headrace.providers.proxy import proxy_of
 from headrace.wire import failures, jsontext
 
 PATH: Final = "/models"
@@ -61,12 +62,14 @@ class ModelList(HttpProvider):
 
     async def _body(self) -> bytes:
         headers = self._headers(Request(model="", messages=(), stream=False))
+        url = self._endpoint.base_url.rstrip("/") + PATH
         async with self._client.session().get(
-            self._endpoint.base_url.rstrip("/") + PATH,
+            url,
             params={"limit": str(_PAGE)} if self._endpoint.protocol == "messages" else None,
             headers=headers,
             allow_redirects=False,
             trace_request_ctx=_Unwatched(),
+            **proxy_of(url),
         ) as response:
             if response.status != 200:
                 raise await self._refusal(response)

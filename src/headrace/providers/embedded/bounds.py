@@ -50,5 +50,9 @@ DESCRIPTION_MAX_CHARS: Final = 160
 PARAMETER_MAX_CHARS: Final = 60
 # Levels of a schema that constrain the output; deeper values may be anything.
 SCHEMA_MAX_DEPTH: Final = 8
-# Weights below this size belong to a model that answers after one tool call, because it would only repeat it.
-ONE_CALL_MAX_BYTES: Final = 800_000_000
+# Against loops: at 1.1 a model also avoids the words of the question.
+REPEAT_PENALTY: Final = 1.05
+# What a model may do after a tool call goes by the size of its weights. Measured: 0.5 billion parameters (0.49 GB)
+# make the same call again or one nobody asked for, 1.5 billion (1.1 GB) only the former. Above that nothing is known.
+ANSWERS_BELOW_BYTES: Final = 800_000_000
+REPEATS_BELOW_BYTES: Final = 2_500_000_000

@@ -5,11 +5,12 @@ shows one JSON object for a reply and one for each tool, three examples of plain
 go, because a real value would be copied; and the output is constrained to exactly these objects. So a tool is chosen
 or it is not, and nothing else can come out. `headrace.wire.step` reads what comes.
 
-Earlier tool calls stand in the history as the objects they were, and their results as the user's next turn.
+Earlier tool calls stand in the history as the objects they were, and their results as the user's next turn; or, where
+the answer is to be plain text, both are part of what the user says.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -43,42 +44,46 @@ _EXAMPLES: Final = (
 
 
 def plain(request: Request) -> Request:
-    """The question without tools."""
+    """The question, to be answered in plain text."""
     return _asked(request, _turns(request.messages, ""), {}, bounds.TEMPERATURE)
+
+
+AfterCall = Literal["answer", "another", "any"]
+"""What a model may do once it has the result of a tool call: answer, call another tool or answer, or anything.
+
+A small model makes the same call again and again if it may; a larger one goes on with the task.
+"""
 
 
 class Choices(NamedTuple):
     """What the model may do next."""
 
-    plain: bool = False
-    """Answer without forms: there are no tools to speak of."""
     tools: tuple[ToolSpec, ...] = ()
-    """With none of them left, the only form is a reply."""
+    """With none of them left it answers in plain text."""
     reply: bool = True
+    """It may answer without a tool."""
 
 
-def choices(request: Request, *, one_call: bool) -> Choices:
-    """What the caller's `tool_choice` and the calls already made leave.
-
-    With `one_call` the model answers once it has a result: a small one would make the same call again.
-    """
+def choices(request: Request, after_call: AfterCall) -> Choices:
+    """What the caller's `tool_choice` and the calls already made leave."""
     wanted = request.extra.get("tool_choice")
-    if not request.tools or wanted == "none":
-        return Choices(plain=True)
-    if one_call and calls_answered(request.messages):
+    used = calls_answered(request.messages)
+    if not request.tools or wanted == "none" or (used and after_call == "answer"):
         return Choices()
+    gone = used if after_call == "another" else ()
+    left = tuple(tool for tool in request.tools if tool.name not in gone)
     match wanted:
         case "required":
-            return Choices(tools=request.tools, reply=False)
+            return Choices(left or request.tools, reply=False)
         case {"function": {"name": str(name)}}:
             chosen = tuple(tool for tool in request.tools if tool.name == name)
             if not chosen:
                 raise refused(
                     "tool_choice", f"tool_choice names {name[:80]!r}, which is not among the tools."
                 )
-            return Choices(tools=chosen, reply=False)
+            return Choices(chosen, reply=False)
         case _:
-            return Choices(tools=request.tools)
+            return Choices(left)
 
 
 def step(request: Request, choices: Choices) -> Request:
@@ -131,9 +136,9 @@ def _asked(
         reasoning_effort=None,
         # Progress makes the server look after every batch whether anybody is still there.
         extra={
+            "repeat_penalty": bounds.REPEAT_PENALTY,
             **extra,
             **form,
-            "cache_prompt": True,
             **({"return_progress": True} if request.stream else {}),
         },
     )
@@ -158,8 +163,11 @@ def _turns(messages: Sequence[Message], word: str) -> list[Message]:
 
 
 def _said(messages: Sequence[Message], word: str) -> Iterator[tuple[str, str]]:
-    """Who said what. With a word for replies, the model's own turns are the objects it writes."""
-    names: dict[str, str] = {}
+    """Who said what. With a word for replies, the model's own turns are the objects it writes.
+
+    Without one it is told of its calls by the user: what it once wrote as an object it would write again.
+    """
+    calls: dict[str, ReplyPart] = {}
     question = ""
     for message in messages:
         match message:
@@ -169,22 +177,29 @@ def _said(messages: Sequence[Message], word: str) -> Iterator[tuple[str, str]]:
                 question = _only_text(content)
                 yield "user", question
             case AssistantMessage(parts):
-                names |= {part.tool_id: part.name for part in parts if part.kind == "tool_call"}
-                yield from (("assistant", text) for part in parts if (text := _part(part, word)))
+                calls |= {part.tool_id: part for part in parts if part.kind == "tool_call"}
+                yield from (("assistant", text) for part in parts if (text := _written(part, word)))
             case ToolMessage(tool_id, content, name):
-                yield "user", f"Result of {name or names.get(tool_id, 'the tool')}: {_only_text(content)}"
-    if messages and isinstance(messages[-1], ToolMessage) and question:
-        yield "user", f"Now reply to: {question}"
+                call = calls.get(tool_id, ReplyPart("tool_call", name=name or "a tool"))
+                yield "user", _result(call, _only_text(content), word)
+    if messages and isinstance(messages[-1], ToolMessage):
+        yield "user", f"Now reply to: {question}" if word else "Now answer me."
 
 
-def _part(part: ReplyPart, word: str) -> str:
+def _written(part: ReplyPart, word: str) -> str:
     match part.kind:
         case "text" | "refusal" if part.text:
             return jsontext.dump({"tool": word, "text": part.text}) if word else part.text
-        case "tool_call":
+        case "tool_call" if word:
             return jsontext.dump({"tool": part.name, "arguments": arguments_of(part)})
         case _:
             return ""
+
+
+def _result(call: ReplyPart, result: str, word: str) -> str:
+    if word:
+        return f"Result of {call.name}: {result}"
+    return f"You have used {call.name} ({jsontext.dump(arguments_of(call))}). Its result:\n{result}"
 
 
 def _only_text(content: Any) -> str:

@@ -60,8 +60,9 @@ class EmbeddedProvider:
         weights = await self._weights(request.model, sink)
         async with self._process(weights) as process:
             address = await _result(process.starting(), self._around.clock, sink)
+            choices = forms.choices(request, _after_call(weights))
             try:
-                await self._ask(address, request, _choices(request, weights), ids, sink)
+                await self._ask(address, request, choices, ids, sink)
             except CallError as failure:
                 raise _explained(failure, process.death()) from failure
 
@@ -78,11 +79,11 @@ class EmbeddedProvider:
     ) -> None:
         endpoint = Endpoint(name=NAME, protocol="chat_completions", base_url=f"{address.url}/v1")
         http = HttpProvider(endpoint, self._client, lambda: (address.key,))
-        if choices.plain:
-            await http.attempt(forms.plain(request), ids, sink)
-        else:
+        if choices.tools:
             step_sink = _StepSink(sink, ids, [tool.name for tool in request.tools])
             await http.attempt(forms.step(request, choices), ids, step_sink)
+        else:
+            await http.attempt(forms.plain(request), ids, sink)
 
     # --- weights
 
@@ -165,9 +166,12 @@ async def _result(task: asyncio.Task[T], clock: Clock, sink: Sink) -> T:
     return task.result()
 
 
-def _choices(request: Request, weights: Path) -> forms.Choices:
-    small = weights.stat().st_size < bounds.ONE_CALL_MAX_BYTES
-    return forms.choices(request, one_call=small)
+def _after_call(weights: Path) -> forms.AfterCall:
+    """By the size of the file: nothing else says how much a model can be trusted with."""
+    size = weights.stat().st_size
+    if size < bounds.ANSWERS_BELOW_BYTES:
+        return "answer"
+    return "another" if size < bounds.REPEATS_BELOW_BYTES else "any"
 
 
 def _explained(failure: CallError, death: Cause | None) -> CallError:

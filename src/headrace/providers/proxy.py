@@ -1,0 +1,31 @@
+"""The proxy a request goes through, as the environment names it.
+
+aiohttp could read the environment itself, but would read `~/.netrc` along with it and send what stands there in the
+place of a key.
+"""
+
+import contextlib
+import ipaddress
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+
+def proxy_of(url: str) -> dict[str, Any]:
+    """What a request to `url` is given beside its address. A proxy cannot reach the loopback addresses of this machine."""
+    target = URL(url)
+    if target.host is None or _is_loopback(target.host) or proxy_bypass(target.host):
+        return {}
+    named = getproxies().get(target.scheme)
+    if not named:
+        return {}
+    proxy = URL(named if "://" in named else f"http://{named}")
+    return {"proxy": proxy.with_user(None), "proxy_auth": aiohttp.BasicAuth.from_url(proxy)}
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
