@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import calls, decoders, first_use, path
+from bench import calls, decoders, embedded, first_use, path
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decoders": decoders.run,
@@ -12,6 +12,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "calls": calls.run,
     "cancelling": calls.cancelling,
     "first_use": first_use.run,
+    "embedded": embedded.run,
 }
 
 

@@ -214,3 +214,20 @@ FETCH_READING_S: Final = 10.0
 # Facts are read with every turn: a few pages, one sentence or two each.
 MEMORY_MAX_BYTES: Final = 64 * KIB
 MEMORY_FACT_MAX_CHARS: Final = 500
+
+# --- stores -------------------------------------------------------------------------------------------
+
+# How long one process waits until another has finished writing; a large retention run takes a second or two.
+STORE_BUSY_S: Final = 5.0
+# Sessions one process keeps open for writing, each with one file; common limits on open files begin at 1,024.
+STORE_OPEN_SESSIONS: Final = 256
+# What the database's own journal may keep on disk once it has been folded in.
+STORE_WAL_BYTES: Final = 16 * MIB
+# A title is one line of a list.
+TITLE_MAX_CHARS: Final = 80
+# What is searched for; longer texts are found by their beginning.
+SEARCH_TEXT_MAX_CHARS: Final = 500
+# Results of one search; who needs more asks more exactly.
+SEARCH_MOST: Final = 50
+# How much of a turn a result quotes around what was found.
+SEARCH_QUOTE_CHARS: Final = 120

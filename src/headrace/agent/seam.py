@@ -28,6 +28,11 @@ class Seam:
             self._one(event, out)
         return out
 
+    @property
+    def heard(self) -> bool:
+        """Whether the new reply has said anything, a repetition or not."""
+        return self._place is not None
+
     def flush(self) -> list[Event]:
         """The reply broke off: what is held is decided with what there is."""
         out: list[Event] = []
@@ -43,6 +48,10 @@ class Seam:
                 self._starts.add((call, part))
                 out.append(event)
             case PartGrew(call, part, text) if (call, part) in self._starts:
+                if self._place not in (None, (call, part)):  # the first text is over
+                    self._decide(out, final=True)
+                    out.append(event)
+                    return
                 self._place = (call, part)
                 self._held += text
                 self._decide(out, final=False)

@@ -27,7 +27,9 @@ _TOOL_TURN_FIELDS: Final = frozenset({"reasoning_content", "reasoning"})
 def body(request: Request, model_id: str) -> dict[str, Any]:
     out: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(m, model_id) for m in distinct_tool_ids(request.messages)],
+        "messages": [
+            said for m in distinct_tool_ids(request.messages) if (said := _message(m, model_id)) is not None
+        ],
     }
     if request.tools:
         out["tools"] = [
@@ -48,7 +50,7 @@ def body(request: Request, model_id: str) -> dict[str, Any]:
 
 def _parameters(request: Request) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    if request.max_tokens is not None:
+    if request.max_tokens is not None and "max_completion_tokens" not in request.extra:
         # Newer models know the bound by its newer name only.
         renamed = "max_tokens" in request.dropped
         out["max_completion_tokens" if renamed else "max_tokens"] = request.max_tokens
@@ -60,7 +62,7 @@ def _parameters(request: Request) -> dict[str, Any]:
     return {name: value for name, value in out.items() if name not in request.dropped}
 
 
-def _message(message: Message, model_id: str) -> dict[str, Any]:
+def _message(message: Message, model_id: str) -> dict[str, Any] | None:
     match message:
         case SystemMessage(text):
             return {"role": "system", "content": text}
@@ -93,7 +95,8 @@ def _content_part(content: Content) -> dict[str, Any]:
             )
 
 
-def _assistant(parts: tuple[ReplyPart, ...], *, same_model: bool) -> dict[str, Any]:
+def _assistant(parts: tuple[ReplyPart, ...], *, same_model: bool) -> dict[str, Any] | None:
+    """None for a reply that said nothing: who only thought is not quoted."""
     text = "".join(p.text for p in parts if p.kind == "text")
     out: dict[str, Any] = {"role": "assistant", "content": text or None}
     refusal = "".join(p.text for p in parts if p.kind == "refusal")
@@ -102,11 +105,11 @@ def _assistant(parts: tuple[ReplyPart, ...], *, same_model: bool) -> dict[str, A
     calls = [_call(p, item_of(p, same_model=same_model)) for p in parts if p.kind == "tool_call"]
     if calls:
         out["tool_calls"] = calls
+    if not (text or refusal or calls):
+        return None
     for part in parts:
         item = item_of(part, same_model=same_model) if part.kind in ("reasoning", "opaque") else None
         out |= {k: v for k, v in (item or {}).items() if calls or k not in _TOOL_TURN_FIELDS}
-    if out["content"] is None and not calls and not refusal:
-        out["content"] = ""
     return out
 
 

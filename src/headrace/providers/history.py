@@ -19,7 +19,7 @@ def distinct_tool_ids(messages: Iterable[Message]) -> list[Message]:
     waiting: dict[str, list[str]] = {}  # the id as it was -> the ids it has become
     out: list[Message] = []
     for message in messages:
-        if isinstance(message, AssistantMessage):
+        if isinstance(message, AssistantMessage) and any(p.kind == "tool_call" for p in message.parts):
             waiting = {}
             out.append(_with_own_ids(message, taken, waiting))
         elif isinstance(message, ToolMessage) and waiting.get(message.tool_id):

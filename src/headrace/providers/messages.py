@@ -26,6 +26,8 @@ HEADERS: Final = {"anthropic-version": "2023-06-01"}
 # How many tokens a model may think, for the words other protocols use.
 _THINKING_TOKENS: Final = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 49152}
 
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+
 Block = dict[str, Any]
 
 
@@ -33,7 +35,6 @@ def body(request: Request, model_id: str) -> dict[str, Any]:
     system = "\n\n".join(m.text for m in request.messages if isinstance(m, SystemMessage))
     out: dict[str, Any] = {
         "model": request.model,
-        "max_tokens": request.max_tokens or MESSAGES_MAX_TOKENS,
         "messages": _turns(distinct_tool_ids(request.messages), model_id),
     }
     if system:
@@ -45,11 +46,11 @@ def body(request: Request, model_id: str) -> dict[str, Any]:
         ]
     if request.stream:
         out["stream"] = True
-    return out | _parameters(request, out["max_tokens"])
+    return out | _parameters(request)
 
 
-def _parameters(request: Request, max_tokens: int) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+def _parameters(request: Request) -> dict[str, Any]:
+    out: dict[str, Any] = {"max_tokens": _max_tokens(request)}
     if request.temperature is not None:
         out["temperature"] = request.temperature
     if request.reasoning_effort not in (None, "none"):
@@ -57,28 +58,34 @@ def _parameters(request: Request, max_tokens: int) -> dict[str, Any]:
         if budget is None:
             words = ", ".join(_THINKING_TOKENS)
             raise refused("reasoning_effort", f"reasoning_effort is one of: none, {words}.")
+        if "max_tokens" in request.dropped:
+            budget = min(budget, out["max_tokens"] // 2)
+        else:
+            out["max_tokens"] += budget  # it bounds thinking and answer together
         out["thinking"] = {"type": "enabled", "budget_tokens": budget}
-        out["max_tokens"] = max_tokens + budget
         out.pop("temperature", None)  # is refused beside thinking
     for name, value in request.extra.items():
         out |= _extra(name, value)
-    if "max_tokens" in request.dropped:
-        out["max_tokens"] = MESSAGES_MAX_TOKENS // 2  # a bound is required; this one every model accepts
     return {name: value for name, value in out.items() if name == "max_tokens" or name not in request.dropped}
+
+
+def _max_tokens(request: Request) -> int:
+    if "max_tokens" in request.dropped:
+        return MESSAGES_MAX_TOKENS // 2  # a bound is required; this one every model accepts
+    newer = request.extra.get("max_completion_tokens")
+    return newer if isinstance(newer, int) else request.max_tokens or MESSAGES_MAX_TOKENS
 
 
 def _extra(name: str, value: Any) -> dict[str, Any]:
     match name, value:
+        case (_, None) | ("max_completion_tokens", int()):
+            return {}
         case (("top_p" | "top_k" | "metadata" | "service_tier"), _):
             return {name: value}
         case "stop", str():
             return {"stop_sequences": [value]}
         case "stop", list():
             return {"stop_sequences": value}
-        case "stop", None:
-            return {}
-        case "max_completion_tokens", int():
-            return {"max_tokens": value}
         case "tool_choice", "auto" | "none":
             return {"tool_choice": {"type": value}}
         case "tool_choice", "required":
@@ -108,13 +115,22 @@ def _said(message: Message, model_id: str) -> tuple[str, list[Block]]:
         case SystemMessage():
             return "system", []
         case UserMessage(content):
-            return "user", [_content_block(c) for c in content]
+            return "user", _content_blocks(content)
         case ToolMessage(tool_id, content):
-            inner = [_content_block(c) for c in content]
-            return "user", [{"type": "tool_result", "tool_use_id": tool_id, "content": inner}]
+            inner = _content_blocks(content)
+            result = {"type": "tool_result", "tool_use_id": tool_id}
+            return "user", [{**result, "content": inner} if inner else result]
         case AssistantMessage(parts, model):
             same = model == model_id
-            return "assistant", [b for p in parts for b in _part(p, item_of(p, same_model=same))]
+            blocks = [b for p in parts for b in _part(p, item_of(p, same_model=same))]
+            while blocks and blocks[-1].get("type") in _THINKING:
+                blocks.pop()  # is refused as the end of a message
+            return "assistant", blocks
+
+
+def _content_blocks(content: Iterable[Content]) -> list[Block]:
+    """Text with nothing in it is refused."""
+    return [_content_block(c) for c in content if not isinstance(c, TextContent) or c.text.strip()]
 
 
 def _content_block(content: Content) -> Block:

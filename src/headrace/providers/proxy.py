@@ -14,7 +14,7 @@ from yarl import URL
 
 
 def proxy_of(url: str) -> dict[str, Any]:
-    """What a request to `url` is given beside its address. A proxy cannot reach the loopback addresses of this machine."""
+    """What a request to `url` is given beside its address; no proxy can reach this machine's loopback addresses."""
     target = URL(url)
     if target.host is None or _is_loopback(target.host) or proxy_bypass(target.host):
         return {}

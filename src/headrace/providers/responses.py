@@ -21,6 +21,8 @@ from headrace.wire import jsontext
 
 PATH: Final = "/responses"
 
+_ENCRYPTED: Final = "reasoning.encrypted_content"
+
 # Parameters of chat completions that Responses knows under the same name.
 _SAME: Final = frozenset(
     {"top_p", "parallel_tool_calls", "metadata", "user", "service_tier", "top_logprobs", "prompt_cache_key",
@@ -37,7 +39,7 @@ def body(request: Request, model_id: str) -> dict[str, Any]:
         "input": items,
         # Nothing is left with the provider: what it wants to see again comes back encrypted and is sent along.
         "store": False,
-        "include": ["reasoning.encrypted_content"],
+        "include": [_ENCRYPTED],
     }
     if request.tools:
         out["tools"] = [
@@ -75,6 +77,10 @@ def _parameters(request: Request) -> dict[str, Any]:
 
 def _extra(name: str, value: Any) -> dict[str, Any]:
     match name, value:
+        case _, None:
+            return {}
+        case "include", list():
+            return {"include": [_ENCRYPTED, *(v for v in value if v != _ENCRYPTED)]}
         case "tool_choice", {"type": "function", "function": {"name": function}}:
             return {"tool_choice": {"type": "function", "name": function}}
         case "tool_choice", _:
@@ -101,7 +107,10 @@ def _items(message: Message, model_id: str) -> list[dict[str, Any]]:
             output = text_of(content) if only_text(content) else [_content_part(c) for c in content]
             return [{"type": "function_call_output", "call_id": tool_id, "output": output}]
         case AssistantMessage(parts, model):
-            return [item for p in parts for item in _part(p, item_of(p, same_model=model == model_id))]
+            items = [item for p in parts for item in _part(p, item_of(p, same_model=model == model_id))]
+            while items and items[-1].get("type") == "reasoning":
+                items.pop()  # is refused without what followed it
+            return items
 
 
 def _content_part(content: Content) -> dict[str, Any]:
@@ -121,7 +130,7 @@ def _content_part(content: Content) -> dict[str, Any]:
 
 def _part(part: ReplyPart, item: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     if item is not None:
-        return [_replayed(item)] if item else []
+        return [_replayed(item, part)] if item else []
     match part.kind:
         case "text":
             content = {"type": "output_text", "text": part.text, "annotations": []}
@@ -139,6 +148,7 @@ def _part(part: ReplyPart, item: Mapping[str, Any] | None) -> list[dict[str, Any
     return [{"type": "message", "role": "assistant", "content": [content]}]
 
 
-def _replayed(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item that was not stored has no id the provider could look up; what it holds is all there is."""
-    return {k: v for k, v in item.items() if k != "status"}
+def _replayed(item: Mapping[str, Any], part: ReplyPart) -> dict[str, Any]:
+    """What the provider sent, but that the id of a call may have been made unique since."""
+    kept = {k: v for k, v in item.items() if k != "status"}
+    return {**kept, "call_id": part.tool_id} if part.kind == "tool_call" else kept

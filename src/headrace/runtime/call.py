@@ -35,7 +35,7 @@ from headrace.events import (
     ReplyCut,
     ReplyEnded,
 )
-from headrace.limits import RETRY_AFTER_MOST_S
+from headrace.limits import REFUSED_PARAMETERS_MOST, RETRY_AFTER_MOST_S
 from headrace.ports import AttemptIds, Clock, Request
 from headrace.runtime.learnt import Learnt, Shape
 from headrace.runtime.question import CallPolicy, Candidate, Options, lost_promise
@@ -70,8 +70,10 @@ class _Attempt:
         self._watch = watch
         self._seam = seam
         self._empty_is_an_end = empty_is_an_end
-        self._visible = False
         self.end: ReplyEnded | None = None
+        self.empty = False
+        """It ended with nothing said, which is no end. Told here, because a sink must not raise: it is called while a
+        cancellation passes."""
         self.tools: list[str] = []
 
     def connected(self) -> None:
@@ -90,10 +92,15 @@ class _Attempt:
             self._recorder.record(events)
             return
         self._recorder.record(events[:-1])
-        if end.reason == "stop" and not self._empty_is_an_end and not self._recorder.visible(end.call):
-            raise CallError(Cause("empty_reply", "The model's answer was empty."))
+        if end.reason == "stop" and not self._empty_is_an_end and not self._said_anything(end.call):
+            self.empty = True
+            return
         self._recorder.record([end])
         self.end = end
+
+    def _said_anything(self, call: int) -> bool:
+        """A continuation that only repeated what was there has said that there is no more."""
+        return self._recorder.visible(call) or (self._seam is not None and self._seam.heard)
 
     def flush(self) -> None:
         if self._seam is not None and (events := self._seam.flush()):
@@ -181,7 +188,7 @@ class ModelCall:
             async with watch:
                 await candidate.provider.attempt(request, ids, sink)
             if sink.end is None:
-                raise lost_promise(candidate.provider.name)
+                raise _unended(candidate.provider.name, empty=sink.empty)
         except CallError as failure:
             cause = failure.cause
         else:
@@ -221,8 +228,14 @@ class ModelCall:
             extra=own.extra,
             dialect=model.dialect,
             dropped=asked.shape.dropped,
-            key=self._around.learnt.key(model.provider.name),
+            key=asked.next_key(),
         )
+
+
+def _unended(provider: str, *, empty: bool) -> CallError:
+    if empty:
+        return CallError(Cause("empty_reply", f"{provider}: The model's answer was empty."))
+    return lost_promise(provider)
 
 
 class _Asked:
@@ -233,6 +246,7 @@ class _Asked:
         self._candidate = candidate
         self._changes: set[str] = set()
         self._causes: list[Cause] = []
+        self._key = 0
         self.first: Cause | None = None
         self.exhausted = False
 
@@ -240,12 +254,20 @@ class _Asked:
     def shape(self) -> Shape:
         return self._around.learnt.shape(self._candidate.model_id)
 
+    def next_key(self) -> int:
+        """The key the next attempt uses."""
+        self._key = self._around.learnt.key(self._candidate.provider.name)
+        return self._key
+
     def streams(self) -> bool:
         """Whether the next attempt asks for a stream."""
-        if not (self._around.policy.streams and self._candidate.streams and self.shape.streams):
-            return False
+        wanted = self._around.policy.streams and self._candidate.streams and self.shape.streams
+        return wanted and not self._last_resort()
+
+    def _last_resort(self) -> bool:
+        """One attempt is left, and streams broke before."""
         last_of_several = len(self._causes) == self._around.policy.retries > 0
-        return not (last_of_several and any(cause.code in _STREAM_TROUBLE for cause in self._causes))
+        return last_of_several and any(cause.code in _STREAM_TROUBLE for cause in self._causes)
 
     def after(self, cause: Cause) -> float | None:
         """Seconds until the next attempt; None if there is none."""
@@ -269,15 +291,17 @@ class _Asked:
         match cause.code:
             case "streaming_unsupported" if self._once("streaming"):
                 learnt.no_streaming(candidate.model_id)
-            case "parameter_rejected" if cause.parameter and self._once(cause.parameter):
+            case "parameter_rejected" if cause.parameter and self._once(f"without {cause.parameter}"):
                 learnt.refuses(candidate.model_id, cause.parameter)
             case code if code in _KEY_TROUBLE and candidate.provider.key_count > 1 and self._once("key"):
-                learnt.next_key(candidate.provider.name)
+                learnt.next_key(candidate.provider.name, self._key)
             case _:
                 return False
         return True
 
     def _once(self, change: str) -> bool:
-        first_time = change not in self._changes
+        """Bounded, because it is the provider who names the parameters it refuses."""
+        if change in self._changes or len(self._changes) >= REFUSED_PARAMETERS_MOST:
+            return False
         self._changes.add(change)
-        return first_time
+        return True

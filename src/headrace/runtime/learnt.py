@@ -37,8 +37,10 @@ class Learnt:
         shape = self.shape(model_id)
         self._keep(model_id, msgspec.structs.replace(shape, dropped=shape.dropped | {parameter}))
 
-    def next_key(self, provider: str) -> None:
-        self._keys[provider] = (self._clock.monotonic() + self._ttl_s, self.key(provider) + 1)
+    def next_key(self, provider: str, refused: int) -> None:
+        """Go on to the key after `refused`, unless a call at the same time has done so already."""
+        if self.key(provider) == refused:
+            self._keys[provider] = (self._clock.monotonic() + self._ttl_s, refused + 1)
 
     def _keep(self, model_id: str, shape: Shape) -> None:
         self._shapes[model_id] = (self._clock.monotonic() + self._ttl_s, shape)

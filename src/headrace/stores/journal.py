@@ -2,13 +2,20 @@
 
 Theory of operation. `<folder>/<session>.jsonl` is written with one `write` a batch and never changed, so whatever a
 follower has seen is with the operating system by then and survives a killed process. A process that died in the middle
-of a write leaves half a line: reading takes it off, and nothing else, because half a line was never shown to anybody.
-A file has one writer at a time; a second process that opens the same session is told so.
+of a write leaves half a line: opening takes it off, and nothing else, because half a line was never shown to anybody.
+A file has one writer at a time; a second process that opens the same session is told so. Readers need no leave: `peek`
+reads the whole lines of a file that somebody may be writing, emptying or removing at that moment.
+
+    A  none or empty  --open-->  B  held by its writer  --append-->  C  held, with lines  --clear-->  B
+    B  --close-->  A, the empty file removed        C  --close, kill-->  D  lines without a writer  --open-->  C
+
+Who opens a file must find it under its name once it holds the lock, because the holder before may have removed it.
 """
 
 import contextlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +32,8 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock(descriptor: int) -> None:
+        # A locked byte cannot be read either, so the lock lies where no journal reaches.
+        os.lseek(descriptor, 0x7FFF_0000, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
@@ -34,6 +43,7 @@ else:
 
 
 _NAME: Final = re.compile(r"[\w][\w.-]{0,99}")
+_SUFFIX: Final = ".jsonl"
 
 
 class SessionBusy(UserError):
@@ -44,66 +54,161 @@ class BrokenJournal(HeadraceError):
     """A session's file holds something that headrace has not written."""
 
 
-class JournalStore:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[str, int] = {}
+class JournalFile:
+    """One session's file, held for writing until it is closed."""
 
-    def read(self, session: str) -> list[Recorded]:
-        descriptor = self._open(session)
-        size = os.fstat(descriptor).st_size
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        data = b"".join(iter(lambda: os.read(descriptor, READ_BYTES), b""))
-        whole = data.rfind(b"\n") + 1
-        if whole < size:
-            os.ftruncate(descriptor, whole)
+    def __init__(self, folder: Path, session: str) -> None:
+        self.path = path_of(folder, session)
         try:
-            return [events.decode(line) for line in data[:whole].splitlines()]
-        except msgspec.DecodeError as error:
-            path = self._path(session)
-            raise BrokenJournal(
-                f"{path} cannot be read ({error}). Move it away to begin the session anew."
-            ) from error
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._descriptor = _held(self.path, session)
+        except OSError as error:
+            raise StoreError(str(self.path), error) from error
+        self._size = self._cut_to(_whole(self._descriptor))
 
-    def append(self, session: str, batch: Sequence[Recorded]) -> None:
-        data = b"".join(events.encode(recorded) + b"\n" for recorded in batch)
-        descriptor = self._open(session)
-        before = os.fstat(descriptor).st_size
+    def read(self) -> list[Recorded]:
+        return _decoded(_bytes(self._descriptor, self._size), self.path)
+
+    def append(self, batch: Sequence[Recorded]) -> None:
+        data = b"".join([events.encode(recorded) + b"\n" for recorded in batch])
         written = 0
         try:
             while written < len(data):
-                written += os.write(descriptor, data[written:])
+                written += os.write(self._descriptor, data[written:])
         except OSError as error:
             # Half a batch must not stand where the next one will be written.
             with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, before)
-            raise StoreError(str(self._path(session)), error) from error
+                os.ftruncate(self._descriptor, self._size)
+            raise StoreError(str(self.path), error) from error
+        self._size += written
+
+    def clear(self) -> None:
+        """Everything in it is kept elsewhere."""
+        self._size = self._cut_to(0)
 
     def close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
+        """Give it to the next writer; an empty one is removed first."""
+        if self._size == 0 and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            with contextlib.suppress(OSError):  # Windows removes no open file; an empty one does no harm
+                self.path.unlink()
+        os.close(self._descriptor)
+
+    def _cut_to(self, size: int) -> int:
+        if os.fstat(self._descriptor).st_size > size:
+            try:
+                os.ftruncate(self._descriptor, size)
+            except OSError as error:
+                raise StoreError(str(self.path), error) from error
+        return size
+
+
+class JournalStore:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, JournalFile] = {}
+
+    def read(self, session: str) -> list[Recorded]:
+        return self._open(session).read()
+
+    def append(self, session: str, batch: Sequence[Recorded]) -> None:
+        self._open(session).append(batch)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
         self._files.clear()
 
-    def _path(self, session: str) -> Path:
-        if not _NAME.fullmatch(session):
-            raise UserError(f"{session!r} is no name for a session: use letters, digits, '-', '_' and '.'.")
-        return self._folder / f"{session}.jsonl"
+    def _open(self, session: str) -> JournalFile:
+        file = self._files.get(session)
+        if file is None:
+            file = self._files[session] = JournalFile(self._folder, session)
+        return file
 
-    def _open(self, session: str) -> int:
-        if session not in self._files:
-            path = self._path(session)
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-            except OSError as error:
-                raise StoreError(str(path), error) from error
-            try:
-                _lock(descriptor)
-            except OSError:
-                os.close(descriptor)
-                message = (
-                    f"The session {session} is open in another process. Close it there, or name another."
-                )
-                raise SessionBusy(message) from None
-            self._files[session] = descriptor
-        return self._files[session]
+
+def path_of(folder: Path, session: str) -> Path:
+    if not _NAME.fullmatch(session):
+        raise UserError(f"{session!r} is no name for a session: use letters, digits, '-', '_' and '.'.")
+    return folder / f"{session}{_SUFFIX}"
+
+
+def with_lines(folder: Path) -> list[str]:
+    """The sessions whose files hold something, in the order of their names."""
+    try:
+        with os.scandir(folder) as found:
+            names = [e.name for e in found if e.name.endswith(_SUFFIX) and e.is_file() and e.stat().st_size]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(str(folder), error) from error
+    sessions = (name.removesuffix(_SUFFIX) for name in names)
+    return sorted(session for session in sessions if _NAME.fullmatch(session))
+
+
+def peek(folder: Path, session: str) -> list[Recorded]:
+    """The whole lines of a file that somebody else may be writing."""
+    path = path_of(folder, session)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(str(path), error) from error
+    try:
+        return _decoded(_steady(descriptor), path)
+    finally:
+        os.close(descriptor)
+
+
+def _held(path: Path, session: str) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            _lock(descriptor)
+        except OSError:
+            os.close(descriptor)
+            message = f"The session {session} is open in another process. Close it there, or name another."
+            raise SessionBusy(message) from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)
+
+
+def _whole(descriptor: int) -> int:
+    """How many bytes are whole lines."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - READ_BYTES)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        found = os.read(descriptor, end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _bytes(descriptor: int, most: int) -> bytes:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    pieces = []
+    while most > 0 and (piece := os.read(descriptor, min(most, READ_BYTES))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
+
+
+def _steady(descriptor: int) -> bytes:
+    """Whole lines of one filling: a file that was cleared meanwhile begins with another line."""
+    while True:
+        data = _bytes(descriptor, os.fstat(descriptor).st_size)
+        data = data[: data.rfind(b"\n") + 1]
+        first = data[: data.find(b"\n") + 1]
+        if _bytes(descriptor, len(first)) == first:
+            return data
+
+
+def _decoded(data: bytes, path: Path) -> list[Recorded]:
+    try:
+        return [events.decode(line) for line in data.splitlines()]
+    except msgspec.DecodeError as error:
+        message = f"{path} cannot be read ({error}). Move it away to begin the session anew."
+        raise BrokenJournal(message) from error

@@ -26,7 +26,7 @@ SLOTS: Final = 2
 # The largest number of prompt tokens between two looks at whether the client is still there: 0.2 s on two cores.
 # 16 would halve that and cost another 12 % of the speed of reading; see docs/decisions/0006-embedded-model.md.
 BATCH_TOKENS: Final = 32
-# How often a thread looks before it sleeps while it waits for another one. The library's default looks for milliseconds,
+# How often a thread looks before it sleeps while it waits for another one. By default it looks for milliseconds,
 # which is free on an idle machine and costs four fifths of the speed on a busy one; this costs nothing on either.
 SPIN_COUNT: Final = 1000
 # Prompts of earlier questions that are kept, so that a conversation is not read again from its start.

@@ -1,0 +1,99 @@
+"""What the database knows of a closed turn beside its events."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headrace.events import (
+    AssistantMessage,
+    InputAdded,
+    Message,
+    Recorded,
+    SystemMessage,
+    TextContent,
+    TurnClosed,
+    TurnOpened,
+    UserMessage,
+)
+from headrace.limits import TITLE_MAX_CHARS
+from headrace.stores.sqlite.packing import Row, packed
+from headrace.turn.folds import Folded, fold
+
+
+class Digest(NamedTuple):
+    """A turn as it goes into its tables."""
+
+    turn: str
+    opened_at: float
+    closed_at: float
+    outcome: str
+    cause: str
+    model: str
+    chars: int
+    bytes: int
+    input: str
+    answer: str
+    rows: list[Row]
+
+    @property
+    def title(self) -> str:
+        line = " ".join(self.input.split())
+        return line if len(line) <= TITLE_MAX_CHARS else line[: TITLE_MAX_CHARS - 1] + "…"
+
+
+def digest(entries: Sequence[Recorded]) -> Digest:
+    """Raises KeyError or AssertionError for what is no log of a closed turn."""
+    turn = fold(entries)
+    assert isinstance(turn.closed, TurnClosed)
+    rows = packed(entries)
+    asked = asked_text(recorded for recorded in entries)
+    answer = turn.answer_text() or turn.refusal_text()
+    return Digest(
+        turn=entries[0].turn,
+        opened_at=entries[0].at,
+        closed_at=entries[-1].at,
+        outcome=turn.closed.outcome,
+        cause=turn.closed.cause.code,
+        model=_model(turn),
+        chars=context_chars(turn),
+        bytes=sum(row.size for row in rows) + len(asked.encode()) + len(answer.encode()),
+        input=asked,
+        answer=answer,
+        rows=rows,
+    )
+
+
+def context_chars(turn: Folded) -> int:
+    """What the turn takes of a model's context, counted as `agent.history` counts it."""
+    return sum(map(_size, turn.messages()))
+
+
+def asked_text(entries: Iterable[Recorded]) -> str:
+    """What people wrote in it."""
+    return "\n\n".join(text for message in _input(entries) for text in _texts(message) if text)
+
+
+def _input(entries: Iterable[Recorded]) -> Iterator[Message]:
+    for recorded in entries:
+        if isinstance(recorded.event, TurnOpened | InputAdded):
+            yield from recorded.event.input
+
+
+def _texts(message: Message) -> list[str]:
+    if not isinstance(message, UserMessage):
+        return []
+    return [content.text for content in message.content if isinstance(content, TextContent)]
+
+
+def _model(turn: Folded) -> str:
+    asked = [reply.model for reply in turn.replies.values() if reply.purpose == "reply"]
+    return asked[-1] if asked else turn.opened.model if turn.opened else ""
+
+
+def _size(message: Message) -> int:
+    match message:
+        case SystemMessage(text):
+            return len(text)
+        case AssistantMessage(parts):
+            return sum(max(len(part.text), len(part.item)) for part in parts)
+        case _:
+            return sum(len(c.text) for c in message.content if isinstance(c, TextContent))
