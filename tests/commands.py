@@ -41,7 +41,13 @@ class Ran(NamedTuple):
     err: str
 
 
-async def run(home: Path, *arguments: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> Ran:
+async def run(
+    home: Path,
+    *arguments: str,
+    stdin: str = "",
+    extra: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Ran:
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,
@@ -49,6 +55,7 @@ async def run(home: Path, *arguments: str, stdin: str = "", extra: Mapping[str, 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment(home, extra),
+        cwd=folder or home,
     )
     out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
     assert process.returncode is not None
@@ -58,8 +65,9 @@ async def run(home: Path, *arguments: str, stdin: str = "", extra: Mapping[str, 
 class Terminal:
     """The command in a pseudo-terminal; `seen` is everything it has written."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, folder: Path | None = None) -> None:
         self._home = home
+        self._folder = folder or home
         self._arguments = arguments
         self.seen = ""
         self._more = asyncio.Event()
@@ -73,6 +81,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             env=environment(self._home),
+            cwd=self._folder,
             start_new_session=True,
             preexec_fn=_take_terminal,
         )

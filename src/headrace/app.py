@@ -14,12 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from headrace.agent.approvals import Rule, Rules
 from headrace.agent.decide import AGENT, Plan
+from headrace.agent.prompt import Scene, system_prompt
 from headrace.config import Config, ModelRef, ProviderConfig, home_dir, load, parse_model
 from headrace.errors import CallError, Cause, ConfigError
-from headrace.events import Message
+from headrace.events import Message, SystemMessage
 from headrace.limits import CHARS_PER_TOKEN, EMBEDDED_CONTEXT_TOKENS, HISTORY_TOKENS
-from headrace.ports import Provider
+from headrace.ports import Provider, Tool
 from headrace.providers.http import Endpoint, HttpClient, HttpProvider
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
@@ -27,7 +31,9 @@ from headrace.runtime.learnt import Learnt
 from headrace.runtime.question import CallPolicy, Candidate, Options
 from headrace.runtime.session import Session
 from headrace.runtime.stalls import Patience
+from headrace.runtime.tools import Toolbox
 from headrace.runtime.turn import Turn
+from headrace.stores.context import context_files, memory
 from headrace.stores.journal import JournalStore
 
 _log = logging.getLogger(__name__)
@@ -45,6 +51,20 @@ def _unseen(_done: int, _total: int, _source: str) -> None:
     """Nobody watches."""
 
 
+class Acting(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a turn may act by itself, and for whom."""
+
+    folder: Path
+    attended: bool = False
+    """Whether somebody sees the turn who can be asked."""
+    assume_yes: bool = False
+    """Allow what would be asked about."""
+    tools: bool | None = None
+    """None: as configured."""
+    context_files: bool = True
+    memory: bool = True
+
+
 class App:
     def __init__(self, config: Config, home: Path, env: Mapping[str, str]) -> None:
         self.config = config
@@ -57,6 +77,7 @@ class App:
         self._learnt = Learnt(self._clock)
         self._providers: dict[str, Provider] = {}
         self._store: JournalStore | None = None
+        self._made_tools: Mapping[str, Tool] | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "App":
@@ -71,17 +92,93 @@ class App:
         session: Session | None = None,
         options: Options | None = None,
         plan: Plan | None = None,
+        acting: Acting | None = None,
     ) -> Turn:
-        """Start a turn; raises ConfigError where the model cannot be asked."""
+        """Start a turn; raises ConfigError where the model cannot be asked.
+
+        With `acting` the turn is an agent's: it is told where it is, and may use tools as far as that allows.
+        """
         session = session or Session()
         candidates = self.candidates(model)
         room = self._history_chars(candidates)
+        toolbox = self._toolbox(acting, candidates) if acting else None
+        plan = plan or self._plan()
+        if toolbox is not None:
+            options = msgspec.structs.replace(options or Options(), tools=toolbox.specs())
+            plan = msgspec.structs.replace(plan, **self._acting_limits(), runs_tools=True)
+        prompt = self._prompt(acting, tools=toolbox is not None) if acting else ()
+
+        def history() -> Sequence[Message]:
+            return (*prompt, *session.history(room))
+
         log = session.log(new_id("turn"))
-        turn = Turn(
-            log, candidates, self._around(), options, plan or self._plan(), lambda: session.history(room)
-        )
+        turn = Turn(log, candidates, self._around(), options, plan, history, toolbox)
         turn.start(messages, session.name)
         return turn
+
+    # --- acting
+
+    def _toolbox(self, acting: Acting, candidates: Sequence[Candidate]) -> Toolbox | None:
+        settings = self.config.tools
+        wanted = acting.tools
+        if wanted is None:
+            small = candidates[0].provider.name in (LOCAL, SCRIPTED)
+            wanted = settings.enabled == "on" or (settings.enabled == "auto" and not small)
+        if not wanted:
+            return None
+        rules = tuple(Rule(tool=r.tool, path=r.path, command=r.command, then=r.then) for r in settings.rules)
+        return Toolbox(
+            tools=self._tools(),
+            folder=acting.folder.resolve(),
+            home=self._home,
+            env=self._child_environment(),
+            clock=self._clock,
+            rules=Rules(settings.modes, rules, assume_yes=acting.assume_yes),
+            attended=acting.attended,
+        )
+
+    def _tools(self) -> Mapping[str, Tool]:
+        if self._made_tools is None:
+            from headrace import tools  # noqa: PLC0415 - costs time that plain questions need not spend
+
+            settings = self.config.tools
+            everywhere = any(rule.path.startswith("/") for rule in settings.rules)
+            own = tools.builtin(everywhere=everywhere, private=settings.private_addresses)
+            made = (*own, *tools.third_party(tool.spec.name for tool in own))
+            self._made_tools = {tool.spec.name: tool for tool in made}
+        return self._made_tools
+
+    def _child_environment(self) -> Mapping[str, str]:
+        from headrace.tools import child_environment  # noqa: PLC0415
+
+        names = {name for provider in self.config.providers.values() for name in provider.key_names}
+        return child_environment(self._env, names)
+
+    def _acting_limits(self) -> dict[str, Any]:
+        settings = self.config.tools
+        return {
+            "max_steps": settings.max_steps,
+            "max_tokens": settings.max_tokens,
+            "max_wall_s": settings.max_wall_s,
+        }
+
+    def _prompt(self, acting: Acting, *, tools: bool) -> tuple[Message, ...]:
+        folder = acting.folder.resolve()
+        files = context_files(folder, Path.home()) if acting.context_files else ()
+        remembered = memory(self._home) if acting.memory else ""
+        if not (files or remembered or tools):
+            return ()  # a plain question needs no instructions
+        scene = Scene(
+            folder=str(folder),
+            tools=tools,
+            attended=acting.attended,
+            files=files,
+            memory=remembered,
+            today=time.strftime("%A, %d %B %Y"),
+        )
+        return (SystemMessage(system_prompt(scene)),)
+
+    # --- sessions
 
     def session(self, name: str = "") -> Session:
         """A session that is kept under its name, or one in memory where there is none."""
@@ -110,6 +207,8 @@ class App:
         return [self._candidate(ref) for ref in (chosen, *self.config.fallback_models)]
 
     async def close(self) -> None:
+        for tool in (self._made_tools or {}).values():
+            await tool.close()
         for provider in self._providers.values():
             await provider.close()
         await self._client.close()

@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.version import __version__
@@ -18,7 +19,7 @@ from headrace.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.app import App
+    from headrace.app import Acting, App
     from headrace.doors.terminal.plain import Printer
     from headrace.runtime.turn import Turn
 
@@ -82,7 +83,19 @@ def _add_chat(commands: Any) -> None:
     )
     _add_question(chat)
     chat.add_argument("--session", metavar="NAME", default="", help="keep the conversation under this name")
-    chat.set_defaults(run=_chat)
+    chat.add_argument(
+        "--yes", action="store_true", help="allow what would be asked about; what is denied stays denied"
+    )
+    tools = chat.add_mutually_exclusive_group()
+    tools.add_argument(
+        "--tools", action="store_true", default=None, help="give the model tools, whichever it is"
+    )
+    tools.add_argument("--no-tools", dest="tools", action="store_false", help="give the model no tools")
+    chat.add_argument("--skip-context-files", action="store_true", help="do not read AGENTS.md and its kin")
+    chat.add_argument(
+        "--skip-memory", action="store_true", help="do not read what the agent was told to remember"
+    )
+    chat.set_defaults(run=_chat, acts=True)
 
 
 def _add_question(command: argparse.ArgumentParser) -> None:
@@ -110,7 +123,7 @@ def _add_ask(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_question(ask)
-    ask.set_defaults(run=_ask, session="")
+    ask.set_defaults(run=_ask, session="", acts=False)
 
 
 def _add_models(commands: Any) -> None:
@@ -291,7 +304,8 @@ def _converse(arguments: argparse.Namespace) -> int:
 
     def start(question: str, printer: "Printer") -> "Turn":
         app.fetch_progress = printer.fetching
-        return app.start([user_message(question)], arguments.model, session)
+        acting = _acting(arguments, attended=True)
+        return app.start([user_message(question)], arguments.model, session, acting=acting)
 
     return converse(start, session, app.close, thoughts=arguments.thoughts)
 
@@ -315,6 +329,7 @@ def _question(words: list[str]) -> str:
 async def _answer(question: str, arguments: argparse.Namespace) -> int:
     from headrace.app import App
     from headrace.doors.terminal import EXIT
+    from headrace.doors.terminal.person import Person
     from headrace.doors.terminal.plain import Printer, show, show_json, stopping
     from headrace.events import user_message
 
@@ -322,13 +337,29 @@ async def _answer(question: str, arguments: argparse.Namespace) -> int:
     printer = Printer(sys.stdout, sys.stderr, thoughts=arguments.thoughts)
     app.fetch_progress = printer.fetching
     try:
-        turn = app.start([user_message(question)], arguments.model, app.session(arguments.session))
+        person = Person(sys.stdin.fileno()) if sys.stdin.isatty() and not arguments.json else None
+        acting = _acting(arguments, attended=person is not None) if arguments.acts else None
+        session = app.session(arguments.session)
+        turn = app.start([user_message(question)], arguments.model, session, acting=acting)
         with stopping(turn):
-            await (show_json(turn, sys.stdout) if arguments.json else show(turn, printer))
+            await (show_json(turn, sys.stdout) if arguments.json else show(turn, printer, person))
             closed = await turn.wait()
         return EXIT[closed.outcome]
     finally:
         await app.close()
+
+
+def _acting(arguments: argparse.Namespace, *, attended: bool) -> "Acting":
+    from headrace.app import Acting
+
+    return Acting(
+        folder=Path.cwd(),
+        attended=attended,
+        assume_yes=arguments.yes,
+        tools=arguments.tools,
+        context_files=not arguments.skip_context_files,
+        memory=not arguments.skip_memory,
+    )
 
 
 def _run(work: Coroutine[Any, Any, int]) -> int:

@@ -163,7 +163,7 @@ TERMINAL_TAIL_CHARS: Final = 20_000
 # What people are shown as it comes: at most so much, so often, and in all.
 SHOWN_PIECE_CHARS: Final = 32 * KIB
 SHOWN_EVERY_S: Final = 0.1
-SHOWN_MAX_CHARS: Final = 256 * KIB
+SHOWN_MAX_CHARS: Final = 192 * KIB
 # After a read this full the loop is left to others for a moment: a command that prints for ever gets 32 MiB/s.
 FULL_READ_BYTES: Final = 32 * KIB
 FULL_READ_PAUSE_S: Final = 0.002
@@ -183,7 +183,7 @@ BACKGROUND_MOST: Final = 8
 BACKGROUND_WATCH_S: Final = 0.5
 
 # What a model is given of one file at once; a line longer than a screenful or two is data, not text.
-READ_FILE_MAX_CHARS: Final = 40_000
+READ_FILE_MAX_CHARS: Final = 36_000
 READ_LINE_MAX_CHARS: Final = 2_000
 # How far a file is looked into for a zero byte, which text does not have.
 BINARY_SNIFF_BYTES: Final = 8 * KIB
@@ -199,6 +199,7 @@ DIFF_MAX_LINES: Final = 2_000
 SEARCH_MAX_BYTES: Final = 256 * KIB
 SEARCH_MAX_MATCHES: Final = 200
 SEARCH_LINE_MAX_CHARS: Final = 300
+SEARCH_TEXT_MAX_CHARS: Final = 30_000
 SEARCH_S: Final = 60.0
 
 # One page: bytes of its body, the whole time, redirects as browsers allow fewer than twenty of, and what a model is
@@ -206,7 +207,7 @@ SEARCH_S: Final = 60.0
 FETCH_MAX_BYTES: Final = 4 * MIB
 FETCH_S: Final = 30.0
 FETCH_REDIRECTS_MOST: Final = 5
-FETCH_TEXT_MAX_CHARS: Final = 40_000
+FETCH_TEXT_MAX_CHARS: Final = 36_000
 FETCH_URL_MAX_CHARS: Final = 2_000
 # A page that takes longer to read than this is made to be slow.
 FETCH_READING_S: Final = 10.0
@@ -226,7 +227,7 @@ STORE_WAL_BYTES: Final = 16 * MIB
 # A title is one line of a list.
 TITLE_MAX_CHARS: Final = 80
 # What is searched for; longer texts are found by their beginning.
-SEARCH_TEXT_MAX_CHARS: Final = 500
+SEARCH_QUERY_MAX_CHARS: Final = 500
 # Results of one search; who needs more asks more exactly.
 SEARCH_MOST: Final = 50
 # How much of a turn a result quotes around what was found.

@@ -141,7 +141,8 @@ def _after_cut(turn: Folded, plan: Plan, replies: list[Reply], end: ReplyCut) ->
         if end.cause.transient and sum(bool(cut.dropped) for cut in cuts) <= plan.repeats:
             return Ask(turn.messages())
         return Close("error", _lost_calls(end))
-    if end.cause.transient and sum(not cut.dropped for cut in cuts) <= plan.continuations:
+    said = replies[-1].text()  # a refusal is not gone on with
+    if said and end.cause.transient and sum(not cut.dropped for cut in cuts) <= plan.continuations:
         return Ask((*turn.messages(), GO_ON), seam=turn.answer_text()[-SEAM_CHARS:])
     return Close(end.cause.outcome(visible=True), end.cause)
 

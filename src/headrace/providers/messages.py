@@ -152,7 +152,9 @@ def _source(url: str) -> Block:
     if not url.startswith("data:"):
         return {"type": "url", "url": url}
     kind, _, data = url.removeprefix("data:").partition(",")
-    return {"type": "base64", "media_type": kind.removesuffix(";base64"), "data": data}
+    if not kind.endswith(";base64"):
+        raise refused("messages", "An image in a data: URL can be sent in base64 alone.")
+    return {"type": "base64", "media_type": kind.partition(";")[0], "data": data}
 
 
 def _part(part: ReplyPart, item: Block | None) -> list[Block]:

@@ -28,8 +28,9 @@ _ROWS: Final[tuple[tuple[str, CauseCode], ...]] = (
     (r"stream(ing)?\b.{0,40}\b(is not|isn't|not) (supported|available|allowed)", "streaming_unsupported"),
     (r"(does not|doesn't) support stream(ing)?\b", "streaming_unsupported"),
     (r"unsupported (value|parameter): '?stream'?(?!_)", "streaming_unsupported"),
-    (rf"{_UNKNOWN}.{{0,60}}{_PARAMETER}", "parameter_rejected"),
-    (rf"{_PARAMETER}.{{0,60}}{_REFUSED}", "parameter_rejected"),
+    # The first parameter is the one that is refused; another one after it is what to use instead.
+    (rf"{_UNKNOWN}.{{0,60}}?{_PARAMETER}", "parameter_rejected"),
+    (rf"{_PARAMETER}.{{0,60}}?{_REFUSED}", "parameter_rejected"),
     (rf"{_PARAMETER}: \d+ > \d+", "parameter_rejected"),
     (r"insufficient (balance|credits?|quota|funds)|exceeded your current quota", "quota_exhausted"),
     (
@@ -42,12 +43,14 @@ _PATTERNS: Final = tuple((re.compile(pattern, re.IGNORECASE), code) for pattern,
 
 def refine(cause: Cause) -> Cause:
     """The same cause, or a more precise one that its words give away."""
+    if cause.code == "parameter_rejected" and cause.parameter == "stream":
+        return msgspec.structs.replace(cause, code="streaming_unsupported")
     if cause.code not in _VAGUE and not (cause.code == "rate_limited" and cause.status == 429):
         return cause
     for pattern, code in _PATTERNS:
         found = pattern.search(cause.message)
         if found is None or (cause.code == "rate_limited" and code != "quota_exhausted"):
             continue
-        parameter = found.groupdict().get("parameter") or cause.parameter
+        parameter = cause.parameter or found.groupdict().get("parameter") or ""
         return msgspec.structs.replace(cause, code=code, parameter=parameter)
     return cause

@@ -9,7 +9,6 @@ import ipaddress
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
 from yarl import URL
 
 
@@ -21,8 +20,7 @@ def proxy_of(url: str) -> dict[str, Any]:
     named = getproxies().get(target.scheme)
     if not named:
         return {}
-    proxy = URL(named if "://" in named else f"http://{named}")
-    return {"proxy": proxy.with_user(None), "proxy_auth": aiohttp.BasicAuth.from_url(proxy)}
+    return {"proxy": URL(named if "://" in named else f"http://{named}")}
 
 
 def _is_loopback(host: str) -> bool:

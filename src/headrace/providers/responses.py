@@ -132,10 +132,8 @@ def _part(part: ReplyPart, item: Mapping[str, Any] | None) -> list[dict[str, Any
     if item is not None:
         return [_replayed(item, part)] if item else []
     match part.kind:
-        case "text":
-            content = {"type": "output_text", "text": part.text, "annotations": []}
-        case "refusal":
-            content = {"type": "refusal", "refusal": part.text}
+        case "text" | "refusal":
+            return [{"role": "assistant", "content": part.text}] if part.text else []
         case "tool_call":
             call = {
                 "call_id": part.tool_id,
@@ -145,10 +143,9 @@ def _part(part: ReplyPart, item: Mapping[str, Any] | None) -> list[dict[str, Any
             return [{"type": "function_call", **call}]
         case _:
             return []
-    return [{"type": "message", "role": "assistant", "content": [content]}]
 
 
 def _replayed(item: Mapping[str, Any], part: ReplyPart) -> dict[str, Any]:
-    """What the provider sent, but that the id of a call may have been made unique since."""
-    kept = {k: v for k, v in item.items() if k != "status"}
+    """What the provider sent; but a status of null is refused, and a call's id may have been made unique since."""
+    kept = {k: v for k, v in item.items() if k != "status" or v is not None}
     return {**kept, "call_id": part.tool_id} if part.kind == "tool_call" else kept

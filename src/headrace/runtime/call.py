@@ -274,9 +274,11 @@ class _Asked:
         self.first = self.first or cause
         if self._changed(cause):
             return 0.0
+        # That it must be asked to stream is no answer either, where not streaming was the last resort.
+        refused_whole = cause.code == "bad_request" and self._last_resort()
         self._causes.append(cause)
         policy = self._around.policy
-        self.exhausted = cause.transient and len(self._causes) > policy.retries
+        self.exhausted = (cause.transient or refused_whole) and len(self._causes) > policy.retries
         if self.exhausted or not cause.transient:
             return None
         if cause.retry_after_s is not None:

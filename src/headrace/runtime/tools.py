@@ -120,12 +120,18 @@ class ToolRunner:
         reply = self._recorder.folded().replies[call]
         asked = [reply.parts[number] for number in parts]
         if all(self._only_reads(part) for part in asked):
-            async with asyncio.TaskGroup() as group:
-                for part in asked:
-                    group.create_task(self._one(call, part))
+            await self._side_by_side(call, asked)
         else:
             for part in asked:
                 await self._one(call, part)
+
+    async def _side_by_side(self, call: int, asked: Sequence[Part]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in asked:
+                    group.create_task(self._one(call, part))
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from several  # whoever ends the turn tells failures by their type
 
     def _only_reads(self, part: Part) -> bool:
         tool = self._box.tools.get(part.name)

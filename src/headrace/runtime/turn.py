@@ -11,6 +11,7 @@ exactly one `TurnClosed`: by decision, by being stopped, or because headrace its
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
 
 from headrace.agent.decide import AGENT, Ask, Close, Plan, RunTools, decide
 from headrace.errors import Cause, StoreError
@@ -25,6 +26,8 @@ from headrace.turn.folds import Folded
 from headrace.turn.log import Log, TurnTooLong
 
 _log = logging.getLogger(__name__)
+
+_SHUT_DOWN: Final = Cause("shutdown", "headrace was shut down while the turn was running.")
 
 
 History = Callable[[], Sequence[Message]]
@@ -84,6 +87,7 @@ class Turn:
 
     def begin(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"turn {self.id}")
+        self._task.add_done_callback(self._ended)
         if self._plan.max_wall_s is not None:
             late = Cause(
                 "time_limit", f"The turn was ended after {self._plan.max_wall_s:g} s, as configured."
@@ -116,7 +120,8 @@ class Turn:
             await self._signal.wait()
         if self._task is not None:
             await asyncio.wait([self._task])
-            self._task.result()
+            if self.log.closed is None:
+                self._task.result()  # raises: not even an end could be written
         closed = self.log.closed
         assert closed is not None
         return closed
@@ -138,16 +143,17 @@ class Turn:
     def folded(self) -> Folded:
         return self._recorder.folded()
 
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """A loop that shuts down cancels tasks that have not taken their first step."""
+        if task.cancelled() and self.log.closed is None:
+            self._close(_SHUT_DOWN)
+
     async def _run(self) -> None:
         self._working = True
         try:
-            if self._stopped is not None:
-                self._close(self._stopped)
-                return
             await self._work()
         except asyncio.CancelledError:
-            cause = self._stopped or Cause("shutdown", "headrace was shut down while the turn was running.")
-            self._close(cause)
+            self._close(self._stopped or _SHUT_DOWN)
             if self._stopped is None:
                 raise
         except TurnTooLong as error:
@@ -163,7 +169,7 @@ class Turn:
             )
 
     async def _work(self) -> None:
-        while True:
+        while self._stopped is None:  # asked each time, since a tool may not have let its cancellation pass
             self._deliver()
             action = decide(self._recorder.folded(), self._plan)
             match action:
@@ -183,6 +189,7 @@ class Turn:
                 case RunTools(call_number, parts):
                     assert self._tools is not None
                     await self._tools.run(call_number, parts)
+        self._close(self._stopped)
 
     def _deliver(self) -> None:
         """What came while the turn ran reaches the model once its tools have answered."""

@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,11 +35,17 @@ if sys.platform == "win32":
         # A locked byte cannot be read either, so the lock lies where no journal reaches.
         os.lseek(descriptor, 0x7FFF_0000, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    def _wait_for_lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
 else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _wait_for_lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 _NAME: Final = re.compile(r"[\w][\w.-]{0,99}")
@@ -123,6 +129,17 @@ class JournalStore:
         if file is None:
             file = self._files[session] = JournalFile(self._folder, session)
         return file
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the system lets go for a process that dies."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _wait_for_lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def path_of(folder: Path, session: str) -> Path:

@@ -7,14 +7,13 @@ else that rises is a bug and is not caught here.
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, ParamSpec
 
 from headrace.errors import HeadraceError
-from headrace.ports import ToolResult, ToolRun, ToolSpec
+from headrace.ports import ToolResult, ToolSpec
 
-T = TypeVar("T")
-Run = Callable[[T, Mapping[str, Any], ToolRun], Awaitable[ToolResult]]
+P = ParamSpec("P")
 
 
 class Refused(HeadraceError):
@@ -23,13 +22,13 @@ class Refused(HeadraceError):
     who = "caller"
 
 
-def answering(run: Run[T]) -> Run[T]:
+def answering(run: Callable[P, Awaitable[ToolResult]]) -> Callable[P, Coroutine[Any, Any, ToolResult]]:
     """A tool's `run` that answers where it would fail."""
 
     @functools.wraps(run)
-    async def answered(self: T, arguments: Mapping[str, Any], given: ToolRun) -> ToolResult:
+    async def answered(*args: P.args, **kwargs: P.kwargs) -> ToolResult:
         try:
-            return await run(self, arguments, given)
+            return await run(*args, **kwargs)
         except Refused as refusal:
             return ToolResult(str(refusal), ok=False)
         except OSError as error:

@@ -41,9 +41,7 @@ _SET: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL
 def child_environment(env: Mapping[str, str], secret_names: Iterable[str]) -> dict[str, str]:
     """`env` for child processes: without the variables named and those that look like secrets."""
     named = frozenset(secret_names)
-    kept = {
-        name: value for name, value in env.items() if name not in named and not looks_secret(name, value)
-    }
+    kept = {name: value for name, value in env.items() if name not in named and not looks_secret(name, value)}
     kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     if not {"LANG", "LC_ALL", "LC_CTYPE"} & kept.keys():
         kept["LANG"] = "C.UTF-8"

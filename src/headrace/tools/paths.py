@@ -12,6 +12,7 @@ never reaches through one); and where paths outside of the folder may be used at
 path as the model wrote it, which is resolved anew when the tool runs.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -32,7 +33,9 @@ def resolve(path: str | Path, folder: Path) -> Path:
     if text == "~" or text.startswith("~/"):
         text = str(Path.home()) + text[1:]
     elif text.startswith("~"):
-        raise Refused(f"{text}: other people's homes are not looked up. For a file of that name write ./{text}")
+        raise Refused(
+            f"{text}: other people's homes are not looked up. For a file of that name write ./{text}"
+        )
     return Path(os.path.realpath(os.path.join(folder, text)))  # noqa: PTH118 -- pathlib would fold `a/..` too early
 
 
@@ -74,10 +77,8 @@ def _step(name: str, here: int, *, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    try:
+    with contextlib.suppress(FileExistsError):  # somebody else may just have made it
         os.mkdir(name, dir_fd=here)
-    except FileExistsError:
-        pass  # somebody else has just made it
     return os.open(name, _STEP, dir_fd=here)
 
 
@@ -86,7 +87,9 @@ def open_file(real: Path) -> BinaryIO:
     parent = open_folder(real.parent)
     try:
         # Opening a pipe that nobody writes to would wait for ever.
-        descriptor = os.open(real.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        descriptor = os.open(
+            real.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent
+        )
     except OSError as error:
         raise _seen(error, real) from error
     finally:
@@ -118,5 +121,7 @@ def kind(mode: int) -> str:
 def _seen(error: OSError, real: Path) -> OSError | Refused:
     """The error with the whole path in it; a link where there was none a moment ago has its own sentence."""
     if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and os.path.islink(real)):  # noqa: PTH114
-        return Refused(f"{real} leads through a link that cannot be followed. Look at it again and use its real path.")
+        return Refused(
+            f"{real} leads through a link that cannot be followed. Look at it again and use its real path."
+        )
     return OSError(error.errno, error.strerror, str(real))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TextIO
 
+from headrace.doors.terminal.person import Person
 from headrace.doors.terminal.plain import Printer, show, stopping
 from headrace.errors import HeadraceError
 from headrace.runtime.session import Session
@@ -66,7 +67,7 @@ class Conversation:
         printer = Printer(sys.stdout, self._err, thoughts=self._thoughts)
         turn = self._start(question, printer)
         with stopping(turn) as stop:
-            await show(turn, printer)
+            await show(turn, printer, Person(sys.stdin.fileno()))
             await turn.wait()
         self._session.add(turn.folded())
         return stop.presses < 2

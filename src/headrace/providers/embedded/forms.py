@@ -29,11 +29,12 @@ from headrace.providers.history import arguments_of, only_text, refused, text_of
 from headrace.wire import jsontext
 from headrace.wire.step import reply_word
 
-# Keywords that constrain output and that the library's grammar knows; it refuses a schema with some of the others.
+# Keywords that the library's grammar can hold the output to. It refuses a whole request for the likes of a `$ref`, a
+# pattern without anchors or a length of some thousands.
 _KEYWORDS: Final = frozenset(
     {
         "type", "enum", "const", "properties", "required", "additionalProperties", "items", "anyOf", "oneOf",
-        "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum",
+        "minimum", "maximum",
     }
 )  # fmt: skip
 _EXAMPLES: Final = (

@@ -144,20 +144,29 @@ class ModelProcess:
     async def _said(self, child: asyncio.subprocess.Process) -> str:
         """The address the child says it serves at; CallError for everything else that can come of it."""
         assert child.stdout is not None
+        text = b""
         try:
             async with self._around.clock.timeout(bounds.START_S):
                 text = await child.stdout.readline()
-                line = msgspec.json.decode(text, type=_Line)
+            line = msgspec.json.decode(text, type=_Line)
         except TimeoutError:
             what = f"The local model was not loaded within {bounds.START_S:g} s. {_SMALLER}"
             raise CallError(Cause("resources_short", what)) from None
-        except ValueError:  # its end, or words that are not its own
+        except ValueError:
             await self._stop(child)
-            assert child.returncode is not None
-            raise CallError(_death(child.returncode, self._tail(), self._around.log)) from None
+            raise CallError(self._no_line(child, text)) from None
         if line.url:
             return line.url
         raise CallError(_refusal(line, self._tail(), self._around.log))
+
+    def _no_line(self, child: asyncio.subprocess.Process, text: bytes) -> Cause:
+        assert child.returncode is not None
+        if not text:
+            return _death(child.returncode, self._tail(), self._around.log)
+        return Cause(
+            "connection_lost",
+            f"The local model's process said what it should not. More is in {self._around.log}",
+        )
 
     def _check_memory(self) -> None:
         free = machine.free_memory_bytes(self._around.root)

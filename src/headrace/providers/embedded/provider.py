@@ -47,6 +47,7 @@ class EmbeddedProvider:
         self._fetches: dict[str, _Fetch] = {}
         self._processes: dict[Path, _Used] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -67,6 +68,7 @@ class EmbeddedProvider:
                 raise _explained(failure, process.death()) from failure
 
     async def close(self) -> None:
+        self._closed = True
         for fetch in self._fetches.values():
             await fetch.close()
         self._close_processes(list(self._processes))
@@ -98,6 +100,8 @@ class EmbeddedProvider:
     @contextlib.asynccontextmanager
     async def _process(self, weights: Path) -> AsyncIterator[ModelProcess]:
         """The process for these weights, held for as long as somebody uses it."""
+        if self._closed:
+            raise _shut_down()
         used = self._processes.get(weights)
         if used is None:
             used = self._processes[weights] = _Used(ModelProcess(weights, self._around))
@@ -162,8 +166,12 @@ async def _result(task: asyncio.Task[T], clock: Clock, sink: Sink) -> T:
         if not task.done():
             sink.received([])
     if task.cancelled():
-        raise CallError(Cause("shutdown", "The local model was closed while it was being started."))
+        raise _shut_down()
     return task.result()
+
+
+def _shut_down() -> CallError:
+    return CallError(Cause("shutdown", "The local model has been closed."))
 
 
 def _after_call(weights: Path) -> forms.AfterCall:
@@ -175,10 +183,13 @@ def _after_call(weights: Path) -> forms.AfterCall:
 
 
 def _explained(failure: CallError, death: Cause | None) -> CallError:
-    """A connection that broke because the process died, in the words for that; the next attempt starts it anew."""
-    if death is None or not failure.cause.trait.cuts:
-        return failure
-    return CallError(msgspec.structs.replace(failure.cause, message=f"{NAME}: {death.message}"))
+    """What the child's own words leave open."""
+    cause = failure.cause
+    if cause.provider_code == "exceed_context_size_error":
+        return CallError(msgspec.structs.replace(cause, code="request_too_large"))
+    if death is not None and cause.trait.cuts:  # the next attempt starts it anew
+        return CallError(msgspec.structs.replace(cause, message=f"{NAME}: {death.message}"))
+    return failure
 
 
 class _StepSink:

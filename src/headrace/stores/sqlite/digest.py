@@ -34,10 +34,11 @@ class Digest(NamedTuple):
     answer: str
     rows: list[Row]
 
-    @property
-    def title(self) -> str:
-        line = " ".join(self.input.split())
-        return line if len(line) <= TITLE_MAX_CHARS else line[: TITLE_MAX_CHARS - 1] + "…"
+
+def title(asked: str) -> str:
+    """What a session is called whose first question this was."""
+    line = " ".join(asked[: TITLE_MAX_CHARS * 4].split())
+    return line if len(line) <= TITLE_MAX_CHARS else line[: TITLE_MAX_CHARS - 1] + "…"
 
 
 def digest(entries: Sequence[Recorded]) -> Digest:
@@ -45,7 +46,7 @@ def digest(entries: Sequence[Recorded]) -> Digest:
     turn = fold(entries)
     assert isinstance(turn.closed, TurnClosed)
     rows = packed(entries)
-    asked = asked_text(recorded for recorded in entries)
+    asked = asked_text(entries)
     answer = turn.answer_text() or turn.refusal_text()
     return Digest(
         turn=entries[0].turn,

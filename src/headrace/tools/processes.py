@@ -1,0 +1,179 @@
+"""A shell command under guard, as the tools see it.
+
+Theory of operation. `guard` says how a command's processes are kept together; this is headrace's side of it.
+
+    start --> running --the command ends, with everything it started--> over
+                 '--end()--> being ended, within two seconds, whatever else happens --> over
+
+`start` and `end` leave nothing half done when they are cancelled: a guard without an order starts nothing, and an end
+that has begun goes on to its end before the cancellation leaves. A guard that was killed, which only its own command or
+the system does, has its command's session swept up from here.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from headrace.limits import (
+    FULL_READ_BYTES,
+    FULL_READ_PAUSE_S,
+    GUARD_S,
+    KILL_S,
+    PIPE_DRAIN_S,
+    READ_BYTES,
+    TERM_S,
+    TERMINAL_MAX_PROCESSES,
+)
+from headrace.ports import Clock, ToolRun
+from headrace.tools import guard
+from headrace.tools.answers import Refused
+from headrace.tools.cancelling import whole
+
+GUARD: Final = (sys.executable, "-I", "-S", guard.__file__)
+
+
+class Ending(NamedTuple):
+    """How a command ended."""
+
+    status: int | None = None
+    """Its exit status, negative for the signal that ended it; None if it was ended before it could have one."""
+    left: int = 0
+    """Processes it had left behind, which were ended."""
+    stuck: int = 0
+    """Processes that would not end."""
+    flood: int = 0
+    """Processes it had when they became too many."""
+    failure: str = ""
+    """Why it could not be started."""
+
+
+class Guarded:
+    """One command and everything it starts."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, clock: Clock, received: Callable[[bytes], None]
+    ) -> None:
+        self._process = process
+        self._clock = clock
+        self._received = received
+        assert process.stderr is not None
+        self._report = asyncio.create_task(process.stderr.read(), name="a guard's report")
+        self._output = asyncio.create_task(self._pump(), name="a command's output")
+
+    @classmethod
+    async def start(
+        cls, command: str, run: ToolRun, received: Callable[[bytes], None], *, linger: bool = False
+    ) -> Self:
+        """Start it in the run's folder with the run's environment. `linger`: it lasts as long as any of its
+        processes, not only as long as its shell."""
+        shell = shutil.which("bash", path=run.env.get("PATH")) or "/bin/sh"
+        order = guard.Order(
+            shell, command, str(run.folder), linger, TERM_S, KILL_S, TERMINAL_MAX_PROCESSES, dict(run.env)
+        )
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *GUARD, stdin=pipe, stdout=pipe, stderr=pipe, env={}, cwd="/", start_new_session=True
+        )
+        assert process.stdin is not None
+        process.stdin.write(order.packed())
+        return cls(process, run.clock, received)
+
+    @property
+    def over(self) -> bool:
+        return self._report.done()
+
+    async def wait(self) -> Ending:
+        """Until it is over. Cancelling this ends nothing."""
+        await asyncio.wait([self._report])
+        await self._drain()
+        return _ending(self._report.result().decode(errors="replace"))
+
+    async def end(self) -> Ending:
+        """End it, if it is not over."""
+        await whole(self._end())
+        return await self.wait()
+
+    async def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with self._clock.timeout(GUARD_S):
+                await asyncio.wait([self._report])
+        if self._process.returncode is None and not self._report.done():
+            self._process.kill()
+        await asyncio.wait([self._report])
+        await self._drain()
+        _sweep(self._report.result())
+        await self._process.wait()
+
+    async def _pump(self) -> None:
+        assert self._process.stdout is not None
+        while data := await self._process.stdout.read(READ_BYTES):
+            self._received(data)
+            if len(data) >= FULL_READ_BYTES:
+                await self._clock.sleep(FULL_READ_PAUSE_S)
+
+    async def _drain(self) -> None:
+        """What is still in the pipe; somebody out of reach may hold its other end open."""
+        with contextlib.suppress(TimeoutError):
+            async with self._clock.timeout(PIPE_DRAIN_S):
+                await asyncio.wait([self._output])
+        if not self._output.done():
+            self._output.cancel()
+            await asyncio.wait([self._output])
+            self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 -- no other way to let go of it
+
+
+def _ending(report: str) -> Ending:
+    ending = Ending()
+    for line in report.splitlines():
+        match line.split():
+            case ["ended", status, left, stuck]:
+                ending = ending._replace(status=_exit_status(int(status)), left=int(left), stuck=int(stuck))
+            case ["flood", count]:
+                ending = ending._replace(flood=int(count))
+            case ["failed", *reason]:
+                ending = ending._replace(failure=" ".join(reason))
+            case _:
+                pass  # `started`, and what Python may have to say of itself
+    return ending
+
+
+def _exit_status(status: int) -> int | None:
+    if status < 0:
+        return None
+    return -(status & 0x7F) if status & 0x7F else status >> 8
+
+
+def _sweep(report: bytes) -> None:
+    """Kill what is left of the session of a command whose guard did not live to see it end."""
+    words = report.split()
+    if b"started" in words and b"ended" not in words:
+        session = int(words[words.index(b"started") + 1])
+        guard.end_all(lambda: guard.descendants(0, session), 0, 0.1)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def command_checked(command: str, most_bytes: int) -> str:
+    """A command as a shell can be given it."""
+    if "\0" in command:
+        raise Refused("A command has no zero byte.")
+    if len(command.encode(errors="surrogateescape")) > most_bytes:
+        raise Refused("The command is too long. Write it to a file and run that.")
+    return command
+
+
+def folder_checked(folder: Path) -> None:
+    if not folder.is_dir():
+        raise Refused(f"The working folder {folder} is gone.")
