@@ -9,9 +9,9 @@ and writes the request to its standard input, which it then keeps open:
 
 The guard is a *subreaper* (Linux): whoever loses a parent below it becomes its child, so a daemon that forked twice
 into a session of its own is still found by walking down from here. It ends everything when its standard input does,
-which is also what happens when headrace is killed, and when the shell has exited but left something behind (unless asked to
-`linger`). Ending is: SIGTERM to all, a moment, then SIGSTOP until a look around finds nobody new, so that nobody forks
-faster than we kill, and SIGKILL. It says, a line each:
+which is also what happens when headrace is killed, and when the shell has exited but left something behind (unless
+asked to `linger`). Ending is: SIGTERM to all, a moment, then SIGSTOP until a look around finds nobody new, so that
+nobody forks faster than we kill, and SIGKILL. It says, a line each:
 
     started PID              the shell, which is also the number of its session
     failed REASON            it could not be started
@@ -108,20 +108,24 @@ def _listed() -> Iterator[Process]:
         yield Process(int(pid), int(parent), int(group), int(group), not state.startswith("Z"))
 
 
-def descendants(root: int, session: int = -1) -> set[int]:
-    """The living below `root`, and those of the session, without `root` itself."""
+def descendants(root: int | None, session: int | None = None) -> set[int]:
+    """The living below `root`, and those of the session and below them, without `root` itself.
+
+    Never the caller, never the system's first processes: everything lives below those.
+    """
+    spared = {root, os.getpid(), 0, 1}
     everybody = list(processes())
     children: dict[int, list[Process]] = {}
     for process in everybody:
         children.setdefault(process.parent, []).append(process)
-    found = {p.pid: p for p in everybody if session in (p.group, p.session)}
-    todo = [root, *found]
+    found = {p.pid: p for p in everybody if session is not None and session in (p.group, p.session)}
+    todo = [*([] if root is None else [root]), *found]
     while todo:
         for child in children.get(todo.pop(), ()):
             if child.pid not in found:
                 found[child.pid] = child
                 todo.append(child.pid)
-    return {p.pid for p in found.values() if p.alive} - {root}
+    return {p.pid for p in found.values() if p.alive} - spared
 
 
 def end_all(find: Callable[[], set[int]], term_s: float, kill_s: float) -> int:
@@ -225,7 +229,7 @@ class Guard:
     def _living(self) -> set[int]:
         self._reap()
         # Where there is no subreaper, its session is what still tells an orphan.
-        return descendants(os.getpid(), -1 if sys.platform == "linux" else self._session)
+        return descendants(os.getpid(), None if sys.platform == "linux" else self._session)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

@@ -155,7 +155,7 @@ def _sweep(report: bytes) -> None:
     words = report.split()
     if b"started" in words and b"ended" not in words:
         session = int(words[words.index(b"started") + 1])
-        guard.end_all(lambda: guard.descendants(0, session), 0, 0.1)
+        guard.end_all(lambda: guard.descendants(None, session), 0, 0.1)
 
 
 def signal_name(number: int) -> str:
