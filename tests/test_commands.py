@@ -1,15 +1,24 @@
 """The command as a person meets it."""
 
 import asyncio
+import contextlib
 import signal
 from pathlib import Path
 
 import pytest
 
 from headrace import __version__, events
+from headrace.events import Recorded
+from headrace.stores.sqlite import SessionStore
 from headrace.testing.modelserver import Close, ModelServer, Reply, Say, Script, Think, scenario
 from headrace.turn.log import Log
 from tests.commands import COMMAND, Terminal, environment, run, write_config
+
+
+def kept(home: Path, session: str) -> list[Recorded]:
+    with contextlib.closing(SessionStore(home)) as store:
+        return store.read(session)
+
 
 SLOW = Script(Reply((Say("One two three four five six seven eight nine ten. " * 20),)), pace_s=0.02)
 
@@ -210,8 +219,7 @@ async def test_ctrl_c_stops_the_turn_in_every_state_and_leaves_a_usable_prompt(
             await terminal.until("> ", 3)
             terminal.type("\x04")
             assert await terminal.left() == 0
-    lines = (tmp_path / "sessions" / "s.jsonl").read_bytes().splitlines()
-    ends = [e.event for e in map(events.decode, lines) if type(e.event).__name__ == "TurnClosed"]
+    ends = [e.event for e in kept(tmp_path, "s") if type(e.event).__name__ == "TurnClosed"]
     assert [end.outcome for end in ends] == ["cancelled", "stop"]  # type: ignore[union-attr]
 
 
@@ -266,10 +274,7 @@ async def test_a_session_goes_on_after_the_process_was_killed(tmp_path: Path) ->
         first, answer, last = said
         assert (first, last) == ("Hello?", "Go on.")
         assert answer.startswith("One")
-    recorded = [
-        events.decode(line) for line in (tmp_path / "sessions" / "trip.jsonl").read_bytes().splitlines()
-    ]
-    closed = [r.event for r in recorded if type(r.event).__name__ == "TurnClosed"]
+    closed = [r.event for r in kept(tmp_path, "trip") if type(r.event).__name__ == "TurnClosed"]
     assert [c.cause.code for c in closed] == ["crashed", "answered"]  # type: ignore[union-attr]
 
 

@@ -12,9 +12,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.config import Config, ModelConfig, ModelRef, Stall, Streaming, home_dir, load, parse_model
+from headrace.config import Config, ModelRef, home_dir, load, parse_model
 from headrace.config.known import READY_MADE, SIGN_IN
-from headrace.config.schema import FileConfig, ProviderEntry
+from headrace.config.schema import (
+    FileConfig,
+    ModelConfig,
+    ProviderEntry,
+    Sessions,
+    Stall,
+    Streaming,
+    ToolRule,
+    Tools,
+    WhenBusy,
+)
 from headrace.errors import ConfigError
 from headrace.limits import CONFIG_MAX_BYTES, CONFIG_MAX_PROBLEMS
 from headrace.wire.dialect import Dialect
@@ -226,6 +236,30 @@ def test_signed_in_providers_lead_to_one_with_a_key(refusal, read):
             )
     own = read("model: codex:x\nproviders: {codex: {base_url: 'http://127.0.0.1:9/v1'}}")
     assert own.provider("codex").base_url == "http://127.0.0.1:9/v1"
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("{path: a}", "tool is missing"),
+        ("{tool: terminal, path: a, command: ls}", "either path or command"),
+        ("{tool: terminal, than: allow}", "did you mean `then`"),
+    ],
+)
+def test_a_rule_that_cannot_fit_is_refused(refusal, rule, words):
+    said = refusal(f"tools: {{rules: [{rule}]}}")
+    assert "tools.rules[0]" in said
+    assert words in said
+
+
+def test_prices_are_a_section_or_null(read, refusal):
+    model = "models: {'openai:x': {prices: %s}}"
+    ref = ModelRef("openai", "x")
+    assert read(model % "null").model_settings(ref).prices is None
+    prices = read(model % "{input: 3, output: 15}").model_settings(ref).prices
+    assert (prices.input, prices.output, prices.cache_read) == (3.0, 15.0, None)
+    assert "did you mean `input`" in refusal(model % "{inptu: 3}")
+    assert "keys with values" in refusal(model % "3")
 
 
 # --- models by reference ------------------------------------------------------------------------------
@@ -616,7 +650,7 @@ def test_the_examples_of_the_documentation_load(read):
 
 
 def test_the_documentation_has_every_key_and_every_ready_made_provider():
-    for section in (ProviderEntry, ModelConfig, Streaming, Stall):
+    for section in (ProviderEntry, ModelConfig, Streaming, Stall, Tools, ToolRule, Sessions, WhenBusy):
         for key in section.__struct_fields__:
             assert f"| `{key}` |" in GUIDE or key == "stall"
     for name, entry in READY_MADE.items():

@@ -11,16 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import events
-from headrace.agent.history import fitting
+from headrace.agent.history import Past, PastTurn, Room, told
 from headrace.errors import Bug, Cause, UserError
-from headrace.events import LOG_VERSION, Event, PartGrew, Recorded, TurnClosed, TurnOpened, user_message
+from headrace.events import (
+    LOG_VERSION,
+    Event,
+    Message,
+    PartGrew,
+    Recorded,
+    TurnClosed,
+    TurnOpened,
+    user_message,
+)
 from headrace.runtime.session import CRASHED
-from headrace.stores.journal import BrokenJournal, JournalStore, SessionBusy
+from headrace.stores.journal import BrokenJournal, SessionBusy
 from headrace.stores.sqlite import SessionStore
 from headrace.stores.sqlite.packing import packed, unpacked
 from headrace.turn.closing import closing
 from headrace.turn.folds import fold
 from headrace.turn.log import Log
+from tests.journals import JournalStore
 from tests.pure.turns import TURN, a_reply, text
 
 ANSWERED = TurnClosed("stop", Cause("answered", ""))
@@ -121,16 +131,21 @@ def test_recent_turns_are_those_a_model_is_sent(
         log.extend(sequence, 1.0)
         log.extend(closing(log.machine, fold(log.since(0)), CRASHED), 2.0)
         turns.append(log.since(0))
-    wanted = fitting([fold(turn).messages() for turn in turns], most_chars)
+    wanted = as_told(turns, most_chars)
     with opened(home) as store:
         for turn in turns:
             store.append("s", turn)
         for _ in range(2):
             recent = store.recent_turns("s", most_chars)
-            assert fitting([fold(turn).messages() for turn in recent], most_chars) == wanted
+            assert as_told(recent, most_chars) == wanted
             assert recent == turns[len(turns) - len(recent) :]
             assert sum(len(fold(turn).messages()) for turn in recent) == len(wanted)
             settle(store)
+
+
+def as_told(turns: Sequence[Sequence[Recorded]], most_chars: int) -> tuple[Message, ...]:
+    past = Past(turns=tuple(PastTurn.of(turn[0].turn, fold(turn).messages()) for turn in turns))
+    return told(past, Room(most_chars, 0))
 
 
 def test_the_database_catches_up_and_the_journal_is_cleared(tmp_path: Path) -> None:

@@ -5,36 +5,49 @@ on first use, and what was learnt about them. Doors and the library ask it for t
 read from the environment it was given whenever a request needs one.
 """
 
+import asyncio
 import json
 import logging
 import random
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from headrace.agent.approvals import Rule, Rules
-from headrace.agent.decide import AGENT, Plan
+from headrace.agent.decide import AGENT, Plan, Prices
+from headrace.agent.history import Context, Room
 from headrace.agent.prompt import Scene, system_prompt
 from headrace.config import Config, ModelRef, ProviderConfig, home_dir, load, parse_model
 from headrace.errors import CallError, Cause, ConfigError
 from headrace.events import Message, SystemMessage
-from headrace.limits import CHARS_PER_TOKEN, EMBEDDED_CONTEXT_TOKENS, HISTORY_TOKENS
+from headrace.limits import (
+    CHARS_PER_TOKEN,
+    EMBEDDED_CONTEXT_TOKENS,
+    HISTORY_TOKENS,
+    PAST_SHARE,
+    STORE_OPEN_SESSIONS,
+    TURN_SHARE,
+)
 from headrace.ports import Provider, Tool
 from headrace.providers.http import Endpoint, HttpClient, HttpProvider
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.learnt import Learnt
 from headrace.runtime.question import CallPolicy, Candidate, Options
-from headrace.runtime.session import Session
+from headrace.runtime.session import MakeTurn, Manner, Session, close_crashed
 from headrace.runtime.stalls import Patience
 from headrace.runtime.tools import Toolbox
 from headrace.runtime.turn import Turn
 from headrace.stores.context import context_files, memory
-from headrace.stores.journal import JournalStore
+
+if TYPE_CHECKING:
+    from headrace.stores.sqlite import SessionStore
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +55,8 @@ SCRIPTED: Final = "scripted"
 """The provider that needs no model: it says so and repeats the question."""
 LOCAL: Final = "local"
 MOA: Final = "moa"
+
+CLOSED: Final = Cause("shutdown", "headrace was closed while the turn was running.")
 
 FetchProgress = Callable[[int, int, str], None]
 """Takes the bytes that are there, the bytes in all, and where they come from."""
@@ -76,7 +91,9 @@ class App:
         self._client = HttpClient(self._clock)
         self._learnt = Learnt(self._clock)
         self._providers: dict[str, Provider] = {}
-        self._store: JournalStore | None = None
+        self._store: SessionStore | None = None
+        self._sessions: dict[str, Session] = {}
+        self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
         self._made_tools: Mapping[str, Tool] | None = None
 
     @classmethod
@@ -93,28 +110,50 @@ class App:
         options: Options | None = None,
         plan: Plan | None = None,
         acting: Acting | None = None,
+        manner: Manner = "queue",
     ) -> Turn:
-        """Start a turn; raises ConfigError where the model cannot be asked.
+        """Start a turn, or post messages to a session; raises ConfigError where the model cannot be asked.
 
         With `acting` the turn is an agent's: it is told where it is, and may use tools as far as that allows.
         """
-        session = session or Session()
-        candidates = self.candidates(model)
-        room = self._history_chars(candidates)
+        owner = session or Session()
+        make = self._maker(owner, self.candidates(model), options, plan, acting)
+        if session is not None:
+            return session.post(messages, make, manner)
+        turn = make()
+        turn.start(messages)
+        return turn
+
+    def turn(self, turn_id: str) -> Turn | None:
+        """A turn of this process that somebody still holds."""
+        return self._turns.get(turn_id)
+
+    def _maker(
+        self,
+        session: Session,
+        candidates: Sequence[Candidate],
+        options: Options | None,
+        plan: Plan | None,
+        acting: Acting | None,
+    ) -> MakeTurn:
         toolbox = self._toolbox(acting, candidates) if acting else None
         plan = plan or self._plan()
         if toolbox is not None:
             options = msgspec.structs.replace(options or Options(), tools=toolbox.specs())
-            plan = msgspec.structs.replace(plan, **self._acting_limits(), runs_tools=True)
+            plan = msgspec.structs.replace(plan, **self._acting_limits(candidates), runs_tools=True)
         prompt = self._prompt(acting, tools=toolbox is not None) if acting else ()
+        room = self._room(candidates)
 
-        def history() -> Sequence[Message]:
-            return (*prompt, *session.history(room))
+        def recall() -> Context:
+            return Context(prompt=prompt, past=session.past, room=room)
 
-        log = session.log(new_id("turn"))
-        turn = Turn(log, candidates, self._around(), options, plan, history, toolbox)
-        turn.start(messages, session.name)
-        return turn
+        def make() -> Turn:
+            log = session.log(new_id("turn"))
+            turn = Turn(log, candidates, self._around(), options, plan, recall, toolbox)
+            self._turns[turn.id] = turn
+            return turn
+
+        return make
 
     # --- acting
 
@@ -154,9 +193,18 @@ class App:
         names = {name for provider in self.config.providers.values() for name in provider.key_names}
         return child_environment(self._env, names)
 
-    def _acting_limits(self) -> dict[str, Any]:
+    def _acting_limits(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
         settings = self.config.tools
+        models = {
+            candidate.model_id: self.config.model_settings(ref_of(candidate)) for candidate in candidates
+        }
         return {
+            "max_cost": settings.max_cost,
+            "prices": {
+                name: Prices(input=known.input, output=known.output, cache_read=known.cache_read)
+                for name, model in models.items()
+                if (known := model.prices) is not None
+            },
             "max_steps": settings.max_steps,
             "max_tokens": settings.max_tokens,
             "max_wall_s": settings.max_wall_s,
@@ -184,17 +232,50 @@ class App:
         """A session that is kept under its name, or one in memory where there is none."""
         if not name:
             return Session()
-        if self._store is None:
-            self._store = JournalStore(self._home / "sessions")
-        return Session.opened(name, self._store, self._clock)
+        session = self._sessions.get(name)
+        if session is None:
+            store = self.store()
+            self._make_room(store)
+            most_chars = 2 * self._room(self.candidates()).past
+            session = self._sessions[name] = Session.opened(name, store, self._clock, most_chars)
+        return session
 
-    def _history_chars(self, candidates: Sequence[Candidate]) -> int:
-        """What the smallest of the models can be given beside the question and its answer."""
-        known = [self._context_tokens(candidate) for candidate in candidates]
-        return min(known, default=HISTORY_TOKENS) * CHARS_PER_TOKEN // 2
+    def store(self) -> "SessionStore":
+        """What is kept; what a dead process left open in it is closed first."""
+        if self._store is None:
+            from headrace.stores.sqlite import SessionStore  # noqa: PLC0415 - plain questions need none
+
+            self._store = store = SessionStore(self._home)
+            for left in store.unfinished():
+                close_crashed(left.entries, partial(store.append, left.session), self._clock)
+                store.release(left.session)
+        return self._store
+
+    async def tidy(self) -> None:
+        """Delete what the configuration says is kept no longer."""
+        kept = self.config.sessions
+        if kept.max_age_days is None and kept.max_megabytes is None:
+            return
+        most_bytes = None if kept.max_megabytes is None else kept.max_megabytes * 1_000_000
+        gone = await asyncio.to_thread(self.store().prune, self._clock.now(), kept.max_age_days, most_bytes)
+        if gone:
+            _log.info("deleted by age or size: %s", ", ".join(gone))
+
+    def _make_room(self, store: "SessionStore") -> None:
+        """Sessions at rest give way, so that a process that sees many holds few."""
+        if len(self._sessions) < STORE_OPEN_SESSIONS // 2:
+            return
+        for name in [name for name, session in self._sessions.items() if not session.busy]:
+            if store.release(name):
+                del self._sessions[name]
+
+    def _room(self, candidates: Sequence[Candidate]) -> Room:
+        """What the smallest of the models can be told."""
+        tokens = min(map(self._context_tokens, candidates), default=HISTORY_TOKENS)
+        return Room(int(tokens * CHARS_PER_TOKEN * PAST_SHARE), int(tokens * CHARS_PER_TOKEN * TURN_SHARE))
 
     def _context_tokens(self, candidate: Candidate) -> int:
-        ref = ModelRef(*candidate.model_id.partition(":")[::2])
+        ref = ref_of(candidate)
         return self.config.model_settings(ref).context_tokens or (
             EMBEDDED_CONTEXT_TOKENS if ref.provider == LOCAL else HISTORY_TOKENS
         )
@@ -207,13 +288,14 @@ class App:
         return [self._candidate(ref) for ref in (chosen, *self.config.fallback_models)]
 
     async def close(self) -> None:
+        await asyncio.gather(*(session.close(CLOSED) for session in self._sessions.values()))
         for tool in (self._made_tools or {}).values():
             await tool.close()
         for provider in self._providers.values():
             await provider.close()
         await self._client.close()
         if self._store is not None:
-            self._store.close()
+            await asyncio.to_thread(self._store.close)
 
     def _ref(self, model: str) -> ModelRef:
         return ModelRef(SCRIPTED, "echo") if model == SCRIPTED else parse_model(model, self.config)
@@ -295,7 +377,7 @@ class App:
     def _plan(self) -> Plan:
         if self.config.streaming.continue_cut == "agent":
             return AGENT
-        return Plan(repeats=AGENT.repeats)
+        return msgspec.structs.replace(AGENT, continuations=0)
 
     def _dump(self) -> "_Dump | None":
         wanted = self._env.get("HEADRACE_DUMP_REQUESTS", "") not in ("", "0")
@@ -320,6 +402,10 @@ class _Dump:
         path = self._folder / f"{moment}-{provider}-{secrets.token_hex(3)}.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps(body, indent=2, ensure_ascii=False), encoding="utf-8")
+
+
+def ref_of(candidate: Candidate) -> ModelRef:
+    return ModelRef(*candidate.model_id.partition(":")[::2])
 
 
 def new_id(kind: str) -> str:

@@ -105,12 +105,10 @@ class Agent:
             for recorded in batch:
                 yield recorded
 
-    async def answer(self, turn: Turn, session: Session | None = None) -> Answer:
-        """Wait for the turn's end; in a session it becomes part of the history."""
+    async def answer(self, turn: Turn) -> Answer:
+        """Wait for the turn's end, and take together what it came to."""
         closed = await turn.wait()
         folded = turn.folded()
-        if session is not None:
-            session.add(folded)
         replies = [reply for reply in folded.replies.values() if reply.purpose == "reply"]
         return Answer(
             text=folded.answer_text() or folded.refusal_text(),
@@ -123,7 +121,7 @@ class Agent:
         )
 
     async def ask(self, question: str | Sequence[Message], *, session: Session | None = None) -> Answer:
-        return await self.answer(self.start(question, session=session), session)
+        return await self.answer(self.start(question, session=session))
 
 
 def open(model: str | None = None, env: Mapping[str, str] | None = None) -> Agent:  # noqa: A001 - headrace.open

@@ -86,6 +86,10 @@ STREAM_RETRIES_MAX: Final = 10
 WAIT_MAX_S: Final = 24 * 60 * 60
 # Numbers of tokens; the largest windows hold a few million.
 TOKENS_MAX: Final = 100_000_000
+# Money, days and megabytes: what is larger is a slip of the finger.
+MONEY_MAX: Final = 1_000_000
+DAYS_MAX: Final = 36_500
+MEGABYTES_MAX: Final = 10_000_000
 # Providers take temperatures up to 1 or 2.
 TEMPERATURE_MAX: Final = 2
 # What a chat shows at the end of an unfinished text.
@@ -131,6 +135,16 @@ HISTORY_TOKENS: Final = 64_000
 CHARS_PER_TOKEN: Final = 3
 # The embedded model's window: what half a gigabyte of memory has room for.
 EMBEDDED_CONTEXT_TOKENS: Final = 8192
+# Of a context, so much for what was said before and so much for the turn; the rest is for the prompt, the tools'
+# descriptions and the answer.
+PAST_SHARE: Final = 3 / 8
+TURN_SHARE: Final = 3 / 8
+# What is left of a tool's result once room is short: enough to know what it was.
+LEAN_RESULT_CHARS: Final = 400
+# A summary stands for many turns and is sent with every call.
+SUMMARY_MAX_CHARS: Final = 12_000
+# What a session holds in memory of its past: more than the largest windows take.
+SESSION_PAST_MAX_CHARS: Final = 8 * MIB
 
 # --- running tools ------------------------------------------------------------------------------------
 

@@ -122,8 +122,8 @@ class Provider(Protocol):
 class Store(Protocol):
     """Where the logs of sessions outlive the process."""
 
-    def read(self, session: str) -> list[Recorded]:
-        """Every event of the session's turns, oldest first."""
+    def recent_turns(self, session: str, most_chars: int) -> list[list[Recorded]]:
+        """The logs of the latest turns that take so much of a model's context, newest last; of an open one always."""
 
     def append(self, session: str, batch: Sequence[Recorded]) -> None:
         """Write down what happened; what has been written survives the process."""

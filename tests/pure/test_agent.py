@@ -1,14 +1,26 @@
 """What an agent decides, from generated turns; how a continuation is joined; what of the past a call is given."""
 
 from itertools import pairwise
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from headrace.agent.decide import AGENT, GO_ON, RELAY, Action, Ask, Close, Plan, RunTools, decide
-from headrace.agent.history import fitting
+from headrace.agent.decide import (
+    AGENT,
+    GO_ON,
+    RELAY,
+    Action,
+    Ask,
+    Close,
+    Compact,
+    Plan,
+    Prices,
+    RunTools,
+    decide,
+)
+from headrace.agent.history import Context, Past, PastTurn, Room, fitted, told
 from headrace.agent.seam import Seam
 from headrace.errors import CAUSES, Cause, CauseCode
 from headrace.events import (
@@ -19,6 +31,7 @@ from headrace.events import (
     CallStarted,
     EndReason,
     Event,
+    HistoryCompacted,
     Message,
     PartClosed,
     PartGrew,
@@ -38,6 +51,7 @@ from headrace.limits import PAUSES, SEAM_CHARS, SEAM_LEAST_CHARS
 from headrace.providers.phrases import refine
 from headrace.turn.folds import Folded
 from headrace.turn.machine import Machine
+from headrace.turn.sizes import size
 from tests.pure.turns import TEXT, TURN, text, tool
 
 LOST = Cause("connection_lost", "lost")
@@ -314,32 +328,106 @@ def test_a_seam_hears_what_it_takes_off() -> None:
 
 # --- history
 
+RESULT = st.builds(lambda t, n: ToolMessage("id", (TextContent(t * n),)), TEXT, st.sampled_from([1, 300]))
 MESSAGE: st.SearchStrategy[Message] = st.one_of(
     TEXT.map(user_message),
     TEXT.map(SystemMessage),
-    st.builds(lambda t: ToolMessage("id", (TextContent(t),)), TEXT),
+    RESULT,
     st.builds(lambda t, i: AssistantMessage((ReplyPart("text", t, item=i),)), TEXT, st.just("") | TEXT),
 )
+MESSAGES = st.lists(MESSAGE, min_size=1, max_size=3).map(tuple)
 
 
-def size(message: Any) -> int:
-    match message:
-        case SystemMessage(said):
-            return len(said)
-        case AssistantMessage(parts):
-            return sum(max(len(p.text), len(p.item)) for p in parts)
-        case _:
-            return sum(len(c.text) for c in message.content)
+@st.composite
+def pasts(draw: st.DrawFn) -> Past:
+    turns = draw(st.lists(MESSAGES, max_size=6))
+    summary = draw(st.just("") | TEXT)
+    return Past(turns=tuple(PastTurn.of(f"t{n}", m) for n, m in enumerate(turns)), summary=summary)
 
 
-@given(st.lists(st.lists(MESSAGE, min_size=1, max_size=3).map(tuple), max_size=6), st.integers(0, 120))
-def test_the_latest_whole_turns_are_kept_that_fit(turns: list[tuple[Message, ...]], room: int) -> None:
-    kept = fitting(turns, room)
-    suffixes = [turns[at:] for at in range(len(turns) + 1)]
-    fits = [
-        s for s in suffixes if all(sum(size(m) for t in s[at:] for m in t) <= room for at in range(len(s)))
-    ]
-    assert kept == tuple(m for t in max(fits, key=len) for m in t)
+@given(pasts(), st.integers(0, 2000))
+def test_the_latest_turns_are_told_as_whole_as_there_is_room(past: Past, room: int) -> None:
+    said = told(past, Room(room, 0))
+    if past.summary:
+        assert past.summary in said[0].content[0].text
+        room -= size(said[:1])
+        said = said[1:]
+    assert not said or size(said) <= room
+    ways = {
+        tuple(m for n, turn in enumerate(past.turns[start:], start) for m in (turn.lean if n < whole else turn.messages)): (start, whole)
+        for start in range(len(past.turns) + 1)
+        for whole in range(start, len(past.turns) + 1)
+    }  # fmt: skip
+    assert said in ways
+    longest = max(
+        (len(past.turns) - at for at in range(len(past.turns) + 1) if sum(t.least for t in past.turns[at:]) <= room),
+        default=0,
+    )  # fmt: skip
+    assert len(said) == sum(len(turn.messages) for turn in past.turns[len(past.turns) - longest :])
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=4), st.integers(0, 3000))
+def test_only_what_tools_returned_is_ever_cut(steps: list[tuple[Message, ...]], room: int) -> None:
+    messages = tuple(m for step in steps for m in step)
+    left = fitted(messages, room)
+    assert len(left) == len(messages)
+    for before, after in zip(messages, left, strict=True):
+        assert after == before or (isinstance(before, ToolMessage) and isinstance(after, ToolMessage))
+    assert size(left) <= size(messages) + 100 * len(messages)
+    if size(messages) <= room:
+        assert left == messages
+
+
+def past_of(*sizes: int) -> Past:
+    return Past(turns=tuple(PastTurn.of(f"t{n}", (user_message("x" * s),)) for n, s in enumerate(sizes)))
+
+
+def test_a_past_without_room_is_summarised_once_and_then_told_as_its_summary() -> None:
+    context = Context(past=past_of(60, 60, 30), room=Room(100, 100))
+    action = decide(turn(), AGENT, context)
+    assert isinstance(action, Compact)
+    assert action.through == "t1"
+    assert "x" * 60 in action.messages[1].content[0].text
+    summary: list[Event] = [
+        CallStarted(1, "summary", "p:m"), AttemptStarted(1, 1, "p:m"), *text(1, "They met.", 1),
+        ReplyEnded(1, "stop"),
+    ]  # fmt: skip
+    done = turn([*summary, HistoryCompacted("t1", "They met.", 1)])
+    asked = decide(done, AGENT, context)
+    assert isinstance(asked, Ask)
+    said = str(asked.messages)
+    assert "They met." in said
+    assert "x" * 30 in said
+    assert "x" * 60 not in said
+    assert done.answer_text() == ""
+
+
+def test_a_summary_that_failed_leaves_the_oldest_out_and_asks() -> None:
+    context = Context(past=past_of(60, 60, 30), room=Room(100, 100))
+    tried: list[Event] = [
+        CallStarted(1, "summary", "p:m"), AttemptStarted(1, 1, "p:m"), CallFailed(1, LOST),
+    ]  # fmt: skip
+    asked = decide(turn(tried), AGENT, context)
+    assert isinstance(asked, Ask)
+    assert str(asked.messages).count("x" * 30) == 3  # 60 and 30
+
+
+def test_a_relay_summarises_nothing() -> None:
+    action = decide(turn(), RELAY, Context(past=past_of(60, 60, 30), room=Room(100, 100)))
+    assert isinstance(action, Ask)
+
+
+def test_money_is_a_bound_where_a_price_is_known() -> None:
+    prices = {"p:m": Prices(input=1000.0, output=1e6)}  # a token sent costs 0.001, one generated 1
+    acting = Plan(runs_tools=True, max_cost=1.5, prices=prices)
+    done = [called(1, "look", tokens=400), result(1, 1)]
+    assert isinstance(decide(turn(*done), acting), Ask)
+    more = [*done, called(2, "look", tokens=400), result(2, 1)]
+    closed = decide(turn(*more), acting)
+    assert isinstance(closed, Close)
+    assert (closed.outcome, closed.cause.code) == ("limit", "cost_limit")
+    free = Plan(runs_tools=True, max_cost=1.5)
+    assert isinstance(decide(turn(*more), free), Ask)
 
 
 # --- phrases

@@ -1,6 +1,6 @@
 """What follows a reply: the next action of a turn.
 
-nothing yet --> ask
+nothing yet --> compact a past that there is no room for, once; then ask
 reply ended:  stop, length, content_filter, refused --> close          pause --> ask again, bounded
               tool_calls --> run what has no result, then ask again, within the limits; close where the caller runs
 reply cut:    an agent asks again for a lost tool call, or to go on with a lost text, each bounded
@@ -8,10 +8,12 @@ reply cut:    an agent asks again for a lost tool call, or to go on with a lost 
 call failed --> close
 """
 
+from collections.abc import Mapping
 from typing import Final, assert_never
 
 import msgspec
 
+from headrace.agent.history import Context, minutes, to_summarise, whole
 from headrace.errors import Cause, CauseCode, Outcome
 from headrace.events import (
     CallFailed,
@@ -19,10 +21,20 @@ from headrace.events import (
     Message,
     ReplyCut,
     ReplyEnded,
+    UsageReported,
     user_message,
 )
 from headrace.limits import CONTINUATIONS, PAUSES, REPEATS_AFTER_CUT_CALL, SEAM_CHARS
 from headrace.turn.folds import Folded, Reply
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """Money for a million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    """Of those sent, the ones the provider had kept; None: like all others."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -40,10 +52,16 @@ class Plan(msgspec.Struct, frozen=True):
     """Tokens in one turn, sent and generated."""
     max_wall_s: float | None = None
     """Seconds from a turn's beginning to its end."""
+    max_cost: float | None = None
+    """Money in one turn, in the currency the prices are in; calls of models without a price are not counted."""
+    prices: Mapping[str, Prices] = {}
+    """By model, as "<provider>:<model>"."""
+    compacts: bool = False
+    """Whether a past that does not fit is summarised; else its oldest turns are left out."""
 
 
 RELAY: Final = Plan()
-AGENT: Final = Plan(repeats=REPEATS_AFTER_CUT_CALL, continuations=CONTINUATIONS)
+AGENT: Final = Plan(repeats=REPEATS_AFTER_CUT_CALL, continuations=CONTINUATIONS, compacts=True)
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -52,6 +70,13 @@ class Ask(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
     seam: str = ""
     """The end of a cut text that the reply goes on with; it may begin by repeating some of it."""
+
+
+class Compact(msgspec.Struct, frozen=True):
+    """Have the past up to and including the turn `through` summarised."""
+
+    through: str
+    messages: tuple[Message, ...]
 
 
 class RunTools(msgspec.Struct, frozen=True):
@@ -66,7 +91,10 @@ class Close(msgspec.Struct, frozen=True):
     cause: Cause
 
 
-Action = Ask | RunTools | Close
+Action = Ask | Compact | RunTools | Close
+
+ALONE: Final = Context()
+"""Nothing but the turn itself."""
 
 GO_ON: Final = user_message(
     "[The connection broke in the middle of your answer. Go on exactly where it stops, in the middle of a word if need "
@@ -91,36 +119,45 @@ _ENDS: Final[dict[EndReason, tuple[Outcome, CauseCode, str]]] = {
 }
 
 
-def decide(turn: Folded, plan: Plan) -> Action:
+def decide(turn: Folded, plan: Plan, context: Context = ALONE) -> Action:
     replies = [reply for reply in turn.replies.values() if reply.purpose == "reply"]
     if not replies:
-        return Ask(turn.messages())
+        return _compaction(turn, plan, context) or Ask(whole(context, turn))
     end = replies[-1].end
     match end:
         case ReplyEnded(reason="tool_calls") if plan.runs_tools:
-            return _after_calls(turn, plan, replies)
+            return _after_calls(turn, plan, context, replies)
         case ReplyEnded(reason="pause") if _count(replies, "pause") <= PAUSES:
-            return Ask(turn.messages())
+            return Ask(whole(context, turn))
         case ReplyEnded():
             outcome, code, message = _ENDS[end.reason]
             return Close(outcome, Cause(code, message))
         case ReplyCut():
-            return _after_cut(turn, plan, replies, end)
+            return _after_cut(turn, plan, context, replies, end)
         case CallFailed(cause=cause):
             return _after_failure(replies, cause)
         case None:
-            return Ask(turn.messages())
+            return Ask(whole(context, turn))
         case _:
             assert_never(end)
 
 
-def _after_calls(turn: Folded, plan: Plan, replies: list[Reply]) -> Action:
+def _compaction(turn: Folded, plan: Plan, context: Context) -> Action | None:
+    if not plan.compacts or any(reply.purpose == "summary" for reply in turn.replies.values()):
+        return None
+    turns = to_summarise(context.past, context.room)
+    if not turns:
+        return None
+    return Compact(turns[-1].turn, minutes(context.past, turns, context.room))
+
+
+def _after_calls(turn: Folded, plan: Plan, context: Context, replies: list[Reply]) -> Action:
     last = replies[-1]
     waiting = tuple(p.number for p in last.tool_calls() if (last.call, p.number) not in turn.results)
     if waiting:
         return RunTools(last.call, waiting)
     limit = _limit(turn, plan, replies)
-    return Close("limit", limit) if limit else Ask(turn.messages())
+    return Close("limit", limit) if limit else Ask(whole(context, turn))
 
 
 def _limit(turn: Folded, plan: Plan, replies: list[Reply]) -> Cause | None:
@@ -132,18 +169,44 @@ def _limit(turn: Folded, plan: Plan, replies: list[Reply]) -> Cause | None:
         return Cause(
             "token_limit", f"The turn was ended after {tokens} tokens; the bound is {plan.max_tokens}."
         )
+    cost = spent_money(turn, plan.prices)
+    if plan.max_cost is not None and cost is not None and cost >= plan.max_cost:
+        return Cause(
+            "cost_limit", f"The turn was ended after a cost of {cost:.4g}; the bound is {plan.max_cost:g}."
+        )
     return None
 
 
-def _after_cut(turn: Folded, plan: Plan, replies: list[Reply], end: ReplyCut) -> Action:
+def spent_money(turn: Folded, prices: Mapping[str, Prices]) -> float | None:
+    """What the turn has cost, replaced attempts included; None where no price is known of any of its models."""
+    costs = [
+        _cost(usage, prices[reply.model])
+        for reply in turn.replies.values()
+        if reply.model in prices
+        for usage in (*reply.replaced_usage, reply.usage)
+        if usage is not None
+    ]
+    return sum(costs) if costs else None
+
+
+def _cost(usage: UsageReported, price: Prices) -> float:
+    cached = (usage.cache_read_tokens or 0) if price.cache_read is not None else 0
+    sent = (usage.input_tokens or 0) - cached
+    millionths = (
+        sent * price.input + cached * (price.cache_read or 0) + (usage.output_tokens or 0) * price.output
+    )
+    return millionths / 1e6
+
+
+def _after_cut(turn: Folded, plan: Plan, context: Context, replies: list[Reply], end: ReplyCut) -> Action:
     cuts = [reply.end for reply in replies if isinstance(reply.end, ReplyCut)]
     if end.dropped:
         if end.cause.transient and sum(bool(cut.dropped) for cut in cuts) <= plan.repeats:
-            return Ask(turn.messages())
+            return Ask(whole(context, turn))
         return Close("error", _lost_calls(end))
     said = replies[-1].text()  # a refusal is not gone on with
     if said and end.cause.transient and sum(not cut.dropped for cut in cuts) <= plan.continuations:
-        return Ask((*turn.messages(), GO_ON), seam=turn.answer_text()[-SEAM_CHARS:])
+        return Ask(whole(context, turn, GO_ON), seam=turn.answer_text()[-SEAM_CHARS:])
     return Close(end.cause.outcome(visible=True), end.cause)
 
 

@@ -71,6 +71,9 @@ class Problems:
 def build(kind: Any, node: Node, path: Path, problems: Problems) -> Any:
     """The value of type `kind` that `node` holds, or UNSET if a problem was noted instead."""
     kind = _without_unset(kind)
+    section = _optional_section(kind)
+    if section is not None:
+        return None if node.value is None else _struct(section, node, path, problems)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _struct(kind, node, path, problems)
     if get_origin(kind) is Mapping:
@@ -172,6 +175,12 @@ def _without_unset(kind: Any) -> Any:
     if get_origin(kind) not in (Union, UnionType):
         return kind
     return Union[tuple(member for member in get_args(kind) if member is not msgspec.UnsetType)]  # noqa: UP007
+
+
+def _optional_section(kind: Any) -> type[msgspec.Struct] | None:
+    """The section of a key that may be null."""
+    sections = [m for m in get_args(kind) if isinstance(m, type) and issubclass(m, msgspec.Struct)]
+    return sections[0] if get_origin(kind) in (Union, UnionType) and sections else None
 
 
 def _ended(sentence: str) -> str:

@@ -10,7 +10,7 @@ The environment is a value; nothing here looks at the process's own.
 
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -31,7 +31,7 @@ from headrace.config.resolved import (
     references_fit,
     unknown_provider,
 )
-from headrace.config.schema import Auth, FileConfig, ProviderEntry, Retries
+from headrace.config.schema import Auth, FileConfig, ProviderEntry, Retries, ToolRule
 from headrace.config.showing import shown_value
 from headrace.errors import ConfigError
 from headrace.limits import CONFIG_MAX_BYTES, STREAM_RETRIES_MAX
@@ -118,7 +118,10 @@ def _resolved(written: FileConfig, problems: Problems) -> Config:
     for name, entry in written.providers.items():
         _check_provider(name, entry, problems)
         providers[name] = _provider(name, _laid_over(READY_MADE.get(name, ProviderEntry()), entry))
-    config = Config(providers=providers, streaming=written.streaming, tools=written.tools)
+    _check_rules(written.tools.rules, problems)
+    config = Config(
+        providers=providers, streaming=written.streaming, tools=written.tools, sessions=written.sessions
+    )
     model = _model(written.model, ("model",), config, problems)
     fallbacks = [
         _model(text, ("fallback_models", place), config, problems)
@@ -172,6 +175,18 @@ def _check_provider(name: str, entry: ProviderEntry, problems: Problems) -> None
         if not references_fit(value):
             words = "expected `${NAME}` with the name of an environment variable in capitals"
             problems.add((*path, "headers", header), words)
+
+
+def _check_rules(rules: Sequence[ToolRule], problems: Problems) -> None:
+    """A rule that fits no call, or another than was meant, must not look as if it did something."""
+    for place, rule in enumerate(rules):
+        path = ("tools", "rules", place)
+        if problems.within(path):
+            continue
+        if not rule.tool:
+            problems.add(path, "tool is missing (the name of the tool the rule is about, such as terminal)")
+        if rule.path and rule.command:
+            problems.add(path, "give either path or command; a call has one of them")
 
 
 def _address_fault(address: str) -> str:

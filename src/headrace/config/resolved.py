@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.config.checking import nearest
 from headrace.config.known import SIGN_IN
-from headrace.config.schema import ENV_NAME, Auth, ModelConfig, Streaming, Tools
+from headrace.config.schema import ENV_NAME, Auth, ModelConfig, Sessions, Streaming, Tools
 from headrace.config.showing import shown_value
 from headrace.errors import ConfigError
 from headrace.ports import ProtocolName
@@ -90,6 +90,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[ModelRef, ModelConfig] = {}
     streaming: Streaming = Streaming()
     tools: Tools = Tools()
+    sessions: Sessions = Sessions()
 
     def provider(self, name: str) -> ProviderConfig:
         found = self.providers.get(name)

@@ -14,6 +14,9 @@ from msgspec import UNSET, Meta, UnsetType
 from headrace.limits import (
     BUFFER_THRESHOLD_MAX_CHARS,
     CURSOR_MAX_CHARS,
+    DAYS_MAX,
+    MEGABYTES_MAX,
+    MONEY_MAX,
     STREAM_RETRIES_MAX,
     TEMPERATURE_MAX,
     TOKENS_MAX,
@@ -82,6 +85,12 @@ Retries = Annotated[
 ]
 Mode = Literal["allow", "ask", "deny"]
 Steps = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
+Manner = Literal["queue", "interrupt", "steer"]
+Price = Annotated[float, Meta(ge=0, le=MONEY_MAX, description="an amount of money (0 or more)")]
+Days = Annotated[
+    float, Meta(gt=0, le=DAYS_MAX, description=f"a number of days (more than 0, at most {DAYS_MAX})")
+]
+Megabytes = Annotated[int, Meta(ge=1, le=MEGABYTES_MAX, description="a number of megabytes (1 or more)")]
 Seconds = Annotated[
     float, Meta(gt=0, le=WAIT_MAX_S, description=f"a number of seconds (more than 0, at most {WAIT_MAX_S})")
 ]
@@ -125,6 +134,14 @@ class ProviderEntry(Written, frozen=True, kw_only=True):
         return f"ProviderEntry(base_url={self.base_url!r})"
 
 
+class PriceList(Written, frozen=True, kw_only=True):
+    """Money for a million tokens, in whatever currency the bound on it is given in."""
+
+    input: Price = 0.0
+    output: Price = 0.0
+    cache_read: Price | None = None
+
+
 class ModelConfig(Written, frozen=True, kw_only=True):
     """What is asked of a model, and how it writes."""
 
@@ -139,6 +156,7 @@ class ModelConfig(Written, frozen=True, kw_only=True):
     cumulative: bool = False
     context_tokens: Tokens | None = None
     """How much it can be given; None where nobody said."""
+    prices: PriceList | None = None
 
     @property
     def dialect(self) -> Dialect:
@@ -185,8 +203,27 @@ class Tools(Written, frozen=True, kw_only=True):
     max_steps: Steps = 50
     max_tokens: Tokens | None = None
     max_wall_s: Seconds = 3600.0
+    max_cost: Price | None = None
+    """Where the models have prices."""
     private_addresses: bool = False
     """Whether web_fetch may reach this machine and the network around it."""
+
+
+class WhenBusy(Written, frozen=True, kw_only=True):
+    """What a message does to a turn of its session that is running."""
+
+    people: Manner = "interrupt"
+    api: Manner = "queue"
+
+
+class Sessions(Written, frozen=True, kw_only=True):
+    """How conversations are kept."""
+
+    when_busy: WhenBusy = WhenBusy()
+    max_age_days: Days | None = None
+    """Sessions that rested for longer are deleted; None keeps them."""
+    max_megabytes: Megabytes | None = None
+    """The oldest are deleted until the rest is smaller; None keeps them."""
 
 
 class FileConfig(Written, frozen=True, kw_only=True):
@@ -198,3 +235,4 @@ class FileConfig(Written, frozen=True, kw_only=True):
     models: Mapping[ModelText, ModelConfig] = {}
     streaming: Streaming = Streaming()
     tools: Tools = Tools()
+    sessions: Sessions = Sessions()

@@ -13,9 +13,22 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from headrace.agent.decide import AGENT, Ask, Close, Plan, RunTools, decide
+from headrace.agent.decide import AGENT, ALONE, Ask, Close, Compact, Plan, RunTools, decide
+from headrace.agent.history import Context
 from headrace.errors import Cause, StoreError
-from headrace.events import LOG_VERSION, InputAdded, Message, Recorded, TurnClosed, TurnOpened
+from headrace.events import (
+    LOG_VERSION,
+    HistoryCompacted,
+    InputAdded,
+    Message,
+    NoticeShown,
+    Purpose,
+    Recorded,
+    ReplyEnded,
+    TurnClosed,
+    TurnOpened,
+)
+from headrace.limits import SUMMARY_MAX_CHARS
 from headrace.runtime.call import ModelCall, Surroundings
 from headrace.runtime.follow import Signal, follow
 from headrace.runtime.question import Candidate, Options
@@ -27,15 +40,17 @@ from headrace.turn.log import Log, TurnTooLong
 
 _log = logging.getLogger(__name__)
 
+NOT_COMPACTED: Final = (
+    "The conversation is too long for the model and could not be summarised: its oldest part is left out."
+)
 _SHUT_DOWN: Final = Cause("shutdown", "headrace was shut down while the turn was running.")
 
+Recall = Callable[[], Context]
+"""What was said before and what the model is told beside, asked for when the turn begins to work."""
 
-History = Callable[[], Sequence[Message]]
-"""What was said before, asked for when the turn begins to work."""
 
-
-def _no_history() -> Sequence[Message]:
-    return ()
+def nothing() -> Context:
+    return ALONE
 
 
 class Turn:
@@ -48,11 +63,11 @@ class Turn:
         around: Surroundings,
         options: Options | None = None,
         plan: Plan = AGENT,
-        history: History = _no_history,
+        recall: Recall = nothing,
         toolbox: Toolbox | None = None,
     ) -> None:
         self.log = log
-        self._history = history
+        self._recall = recall
         self._signal = Signal()
         log.watch(self._signal)
         self._recorder = Recorder(log, around.clock)
@@ -61,7 +76,6 @@ class Turn:
         self._options = options or Options()
         self._plan = plan
         self._tools = ToolRunner(toolbox, self._recorder) if toolbox else None
-        self._steered: list[Message] = []
         self._stopped: Cause | None = None
         self._working = False
         self._task: asyncio.Task[None] | None = None
@@ -105,14 +119,15 @@ class Turn:
         elif self._working:  # a task that has not taken its first step would never reach its closing
             self._task.cancel()
 
-    def steer(self, messages: Sequence[Message]) -> None:
-        """Have messages delivered at the next tool boundary; `unsteered` tells what came too late for one."""
-        self._steered += messages
+    def steer(self, messages: Sequence[Message]) -> bool:
+        """Add input that the model hears at the next tool boundary; whether the turn could still take it.
 
-    def unsteered(self) -> list[Message]:
-        """Take the messages that were not delivered."""
-        left, self._steered = self._steered, []
-        return left
+        What comes too late for a boundary is in `Folded.unheard` when the turn is closed.
+        """
+        if self.log.closed is not None or self._stopped is not None:
+            return False
+        self._recorder.record([InputAdded(tuple(messages))])
+        return True
 
     async def wait(self) -> TurnClosed:
         """The turn's end. Cancelling the one who waits does not stop the turn."""
@@ -169,45 +184,40 @@ class Turn:
             )
 
     async def _work(self) -> None:
+        context = self._recall()
         while self._stopped is None:  # asked each time, since a tool may not have let its cancellation pass
-            self._deliver()
-            action = decide(self._recorder.folded(), self._plan)
+            action = decide(self._recorder.folded(), self._plan, context)
             match action:
                 case Close(outcome, cause):
                     self._recorder.record([TurnClosed(outcome, cause)])
                     return
                 case Ask(messages, seam):
-                    call = ModelCall(
-                        self._next_call(),
-                        "reply",
-                        self._candidates,
-                        self._options,
-                        self._recorder,
-                        self._around,
-                    )
-                    await call.run((*self._history(), *messages), seam, empty_is_an_end=self._after_tools())
+                    call = self._call("reply", self._options)
+                    await call.run(messages, seam, empty_is_an_end=self._after_tools())
+                case Compact(through, messages):
+                    await self._compact(through, messages)
                 case RunTools(call_number, parts):
                     assert self._tools is not None
                     await self._tools.run(call_number, parts)
         self._close(self._stopped)
 
-    def _deliver(self) -> None:
-        """What came while the turn ran reaches the model once its tools have answered."""
-        folded = self._recorder.folded()
-        last = folded.replies.get(len(folded.replies))
-        if not self._steered or last is None or not last.tool_calls():
-            return
-        if all((last.call, part.number) in folded.results for part in last.tool_calls()):
-            self._recorder.record([InputAdded(tuple(self.unsteered()))])
+    def _call(self, purpose: Purpose, options: Options) -> ModelCall:
+        number = len(self._recorder.folded().replies) + 1
+        return ModelCall(number, purpose, self._candidates, options, self._recorder, self._around)
+
+    async def _compact(self, through: str, messages: tuple[Message, ...]) -> None:
+        end = await self._call("summary", Options()).run(messages)
+        summary = self._recorder.folded().replies[end.call].text()[:SUMMARY_MAX_CHARS].strip()
+        if isinstance(end, ReplyEnded) and summary:
+            self._recorder.record([HistoryCompacted(through, summary, end.call)])
+        else:
+            self._recorder.record([NoticeShown("not_compacted", NOT_COMPACTED, end.call)])
 
     def _after_tools(self) -> bool:
         """Tools have just answered and text has been shown: the model may have nothing to add."""
         folded = self._recorder.folded()
         last = folded.replies.get(len(folded.replies))
         return last is not None and bool(last.tool_calls()) and bool(folded.answer_text())
-
-    def _next_call(self) -> int:
-        return len(self._recorder.folded().replies) + 1
 
     def _close(self, cause: Cause) -> None:
         try:

@@ -108,29 +108,6 @@ class JournalFile:
         return size
 
 
-class JournalStore:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[str, JournalFile] = {}
-
-    def read(self, session: str) -> list[Recorded]:
-        return self._open(session).read()
-
-    def append(self, session: str, batch: Sequence[Recorded]) -> None:
-        self._open(session).append(batch)
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
-
-    def _open(self, session: str) -> JournalFile:
-        file = self._files.get(session)
-        if file is None:
-            file = self._files[session] = JournalFile(self._folder, session)
-        return file
-
-
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """One process at a time; the system lets go for a process that dies."""

@@ -48,6 +48,7 @@ from headrace.events import (
 )
 
 NOT_RUN: Final = "This tool was not run: the turn ended before."
+INTERRUPTED: Final = "[Here the next message came, and the answer was not gone on with.]"
 
 
 class Part:
@@ -142,8 +143,9 @@ class Folded:
         self.replies: dict[int, Reply] = {}
         self.results: dict[tuple[int, int], ToolFinished] = {}
         self.notices: list[NoticeShown] = []
+        self.compaction: HistoryCompacted | None = None
         self.closed: TurnClosed | None = None
-        self._steps: list[int | InputAdded] = []  # calls and late inputs, in order
+        self._steps: list[int | InputAdded] = []  # replies and late inputs, in order
 
     def catch_up(self, entries: Iterable[Recorded]) -> "Folded":
         for recorded in entries:
@@ -164,7 +166,8 @@ class Folded:
                 closed.item, closed.state = item, "closed"
             case CallStarted(call):
                 self.replies[call] = Reply(event)
-                self._steps.append(call)
+                if event.purpose == "reply":
+                    self._steps.append(call)
             case AttemptStarted(call, attempt, model):
                 self.replies[call].model = model
                 self.replies[call].attempts = attempt
@@ -180,6 +183,8 @@ class Folded:
                 self._steps.append(event)
             case NoticeShown():
                 self.notices.append(event)
+            case HistoryCompacted():
+                self.compaction = event
             case TurnOpened():
                 self.opened = event
             case TurnClosed():
@@ -191,7 +196,6 @@ class Folded:
                 | ApprovalGiven()
                 | QuestionAsked()
                 | QuestionAnswered()
-                | HistoryCompacted()
             ):
                 pass
             case _:
@@ -261,14 +265,33 @@ class Folded:
     # --- what the next call is told
 
     def messages(self) -> tuple[Message, ...]:
-        """The turn as messages: its input, what was replied, and what the tools said."""
+        """The turn as messages: its input, what was replied, and what the tools said.
+
+        What a closed turn has not heard belongs to the next one, which a crash does not let happen.
+        """
         out: list[Message] = list(self.opened.input) if self.opened else []
-        for step in self._steps:
+        left_to_next = self.closed is not None and self.closed.cause.code != "crashed"
+        unheard = len(self._unheard()) if left_to_next else 0
+        for step in self._steps[: len(self._steps) - unheard]:
             if isinstance(step, InputAdded):
                 out += step.input
-            elif self.replies[step].purpose == "reply":
+            else:
                 out += self._as_messages(self.replies[step])
+        if self.closed is not None and self.closed.cause.code == "interrupted":
+            out.append(user_message(INTERRUPTED))
         return tuple(out)
+
+    def unheard(self) -> tuple[Message, ...]:
+        """Input that was added after the last reply was asked for."""
+        return tuple(message for added in self._unheard() for message in added.input)
+
+    def _unheard(self) -> list[InputAdded]:
+        late: list[InputAdded] = []
+        for step in reversed(self._steps):
+            if not isinstance(step, InputAdded):
+                break
+            late.append(step)
+        return late[::-1]
 
     def _as_messages(self, reply: Reply) -> list[Message]:
         match reply.end:

@@ -69,7 +69,7 @@ class Conversation:
         with stopping(turn) as stop:
             await show(turn, printer, Person(sys.stdin.fileno()))
             await turn.wait()
-        self._session.add(turn.folded())
+        await self._session.idle()
         return stop.presses < 2
 
     def _say(self, text: str) -> None:

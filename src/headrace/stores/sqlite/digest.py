@@ -4,11 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.events import (
-    AssistantMessage,
     InputAdded,
     Message,
     Recorded,
-    SystemMessage,
     TextContent,
     TurnClosed,
     TurnOpened,
@@ -17,6 +15,7 @@ from headrace.events import (
 from headrace.limits import TITLE_MAX_CHARS
 from headrace.stores.sqlite.packing import Row, packed
 from headrace.turn.folds import Folded, fold
+from headrace.turn.sizes import lean, size
 
 
 class Digest(NamedTuple):
@@ -64,8 +63,8 @@ def digest(entries: Sequence[Recorded]) -> Digest:
 
 
 def context_chars(turn: Folded) -> int:
-    """What the turn takes of a model's context, counted as `agent.history` counts it."""
-    return sum(map(_size, turn.messages()))
+    """What the turn takes of a model's context at the least."""
+    return size(lean(turn.messages()))
 
 
 def asked_text(entries: Iterable[Recorded]) -> str:
@@ -88,13 +87,3 @@ def _texts(message: Message) -> list[str]:
 def _model(turn: Folded) -> str:
     asked = [reply.model for reply in turn.replies.values() if reply.purpose == "reply"]
     return asked[-1] if asked else turn.opened.model if turn.opened else ""
-
-
-def _size(message: Message) -> int:
-    match message:
-        case SystemMessage(text):
-            return len(text)
-        case AssistantMessage(parts):
-            return sum(max(len(part.text), len(part.item)) for part in parts)
-        case _:
-            return sum(len(c.text) for c in message.content if isinstance(c, TextContent))

@@ -8,16 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from headrace.agent.decide import Plan
+from headrace.agent.history import Context
 from headrace.errors import Cause
 from headrace.events import CallStarted, InputAdded, TurnOpened, UserMessage, user_message
 from headrace.providers.history import text_of
-from headrace.runtime.mailbox import Mailbox, Manner
 from headrace.runtime.question import Candidate, Options
-from headrace.runtime.session import Session
+from headrace.runtime.session import Manner, Session
 from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import CallTool, Reply, Say, Script, scenario
 from headrace.testing.scripted import ScriptedProvider
 from headrace.testing.tools import ScriptedTool
+from headrace.turn.folds import INTERRUPTED
 from tests.test_tool_turns import toolbox
 from tests.turns import Bench, bench, events, shown
 
@@ -37,12 +38,15 @@ class World:
                 self.session.log(f"t{next(numbers)}"),
                 [candidate or lab.candidate()],
                 lab.around,
-                history=lambda: self.session.history(10**6),
+                recall=lambda: Context(past=self.session.past),
             )
             self.turns.append(turn)
             return turn
 
-        self.box = Mailbox(self.session, make)
+        self.make = make
+
+    def post(self, text: str, manner: Manner = "queue") -> Turn:
+        return self.session.post([user_message(text)], self.make, manner)
 
 
 def texts(turn: Turn) -> list[str]:
@@ -55,8 +59,8 @@ async def test_queued_messages_are_answered_in_order_each_seeing_the_last() -> N
     async with bench() as lab:
         world = World(lab)
         for n in range(3):
-            world.box.post([user_message(f"m{n}")])
-        await world.box.idle()
+            world.post(f"m{n}")
+        await world.session.idle()
         assert [texts(t) for t in world.turns] == [["m0"], ["m1"], ["m2"]]
         assert [len(r.body["messages"]) for r in lab.server.requests] == [1, 3, 5]
 
@@ -65,11 +69,11 @@ async def test_a_message_is_in_its_log_before_its_turn_works() -> None:
     async with bench() as lab:
         lab.server.default = scenario("hang")
         world = World(lab)
-        world.box.post([user_message("first")])
-        second = world.box.post([user_message("second")])
+        world.post("first")
+        second = world.post("second")
         assert texts(second) == ["second"]
         await lab.server.wait_requests(1)
-        await world.box.close(Cause("shutdown", "headrace was closed."))
+        await world.session.close(Cause("shutdown", "headrace was closed."))
         assert [t.log.closed.cause.code for t in world.turns if t.log.closed] == ["shutdown", "superseded"]
 
 
@@ -77,16 +81,16 @@ async def test_an_interruption_keeps_what_was_shown_and_the_next_turn_sees_it() 
     async with bench() as lab:
         lab.server.enqueue(SLOW)
         world = World(lab)
-        first = world.box.post([user_message("first")])
+        first = world.post("first")
         async for _ in first.follow():
             if shown(first):
                 break
-        world.box.post([user_message("second")], "interrupt")
-        await world.box.idle()
+        world.post("second", "interrupt")
+        await world.session.idle()
         assert first.log.closed is not None
         assert first.log.closed.cause.code == "interrupted"
         contents = [m["content"] for m in lab.server.requests[1].body["messages"]]
-        assert contents == ["first", shown(first), "second"]
+        assert contents == ["first", shown(first), f"{INTERRUPTED}\n\nsecond"]
 
 
 @pytest.mark.parametrize("boundary", [True, False], ids=["a tool boundary", "none"])
@@ -113,22 +117,24 @@ async def test_steering_reaches_the_model_at_a_tool_boundary_or_opens_the_next_t
             options = Options(tools=box.specs())
             log = session.log(f"t{len(turns)}")
             turns.append(
-                Turn(log, [lab.candidate()], lab.around, options, plan, lambda: session.history(10**6), box)
+                Turn(
+                    log, [lab.candidate()], lab.around, options, plan, lambda: Context(past=session.past), box
+                )
             )
             return turns[-1]
 
-        mailbox = Mailbox(session, make)
         lab.server.enqueue(Script(Reply((CallTool("work", {}),))) if boundary else SLOW)
-        first = mailbox.post([user_message("go")])
+        first = session.post([user_message("go")], make)
         if boundary:
             await entered.wait()
         else:
             await lab.server.wait_requests(1)
-        assert mailbox.post([user_message("and quickly")], "steer") is first
+        assert session.post([user_message("and quickly")], make, "steer") is first
         leave.set()
-        await mailbox.idle()
-        added = [e for e in events(first) if isinstance(e, InputAdded)]
-        assert len(added) == boundary
+        await session.idle()
+        assert [e.input for e in events(first) if isinstance(e, InputAdded)] == [
+            (user_message("and quickly"),)
+        ]
         assert len(turns) == (1 if boundary else 2)
         assert lab.server.requests[1].body["messages"][-1]["content"] == "and quickly"
 
@@ -158,18 +164,19 @@ async def test_a_thousand_racing_messages_are_all_answered_or_superseded(seed: i
                     await asyncio.sleep(0)
                 manner: Manner = dice.choice(["queue", "queue", "interrupt", "steer"])
                 text = f"{number}-{n}"
-                posted.append((text, world.box.post([user_message(text)], manner), manner))
+                posted.append((text, world.post(text, manner), manner))
                 working = [t for t in world.turns if t._task is not None and not t._task.done()]
                 most_active = max(most_active, len(working))
 
         await asyncio.gather(*(person(n, lambda: dice.randrange(4)) for n in range(10)))
-        await asyncio.wait_for(world.box.idle(), 60)
+        await asyncio.wait_for(world.session.idle(), 60)
         assert most_active <= 1
         assert all(turn.log.closed is not None for turn in world.turns)
         answered = [text for turn in world.turns for text in texts(turn)]
         for turn in world.turns:
+            late = turn.folded().unheard()
             added = [m for e in events(turn) if isinstance(e, InputAdded) for m in e.input]
-            answered += [text_of(m.content) for m in added if isinstance(m, UserMessage)]
+            answered += [text_of(m.content) for m in added if isinstance(m, UserMessage) and m not in late]
         assert sorted(answered) == sorted(text for text, _, _ in posted)
         own = [text for text, _, manner in posted if manner != "steer"]
         order = [text for turn in world.turns for text in texts(turn) if text in set(own)]
