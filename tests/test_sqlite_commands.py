@@ -24,11 +24,14 @@ from headrace.events import (
     TurnOpened,
     user_message,
 )
-from headrace.stores.journal import JournalStore
+from headrace.testing.modelserver import ModelServer, Reply, Say, Script
 from headrace.views.sessions import FoundRow, SessionRow, found_lines, markdown, session_lines, turn_text
+from tests.commands import run, write_config
+from tests.journals import JournalStore
 from tests.pure.turns import TURN, a_reply, text, tool
 from tests.test_sqlite import a_turn, numbered, opened, settle
 
+ANSWERED = Cause("answered", "The model has finished its answer.")
 LOST = Cause("connection_lost", "The connection broke.")
 WITH_TOOLS = [
     TurnOpened(1, (user_message("What is here?\nSay it."),)),
@@ -174,3 +177,23 @@ def test_nothing_controls_the_terminal(sequence: list, evil: str) -> None:
     ]
     for character in (c for c in evil if not c.isprintable()):
         assert not any(character in text for text in written)
+
+
+async def test_a_conversation_is_kept_found_exported_and_deleted_by_command(tmp_path: Path) -> None:
+    async with ModelServer(default=Script(Reply((Say("Lisbon has hills."),)))) as server:
+        write_config(tmp_path, server.url)
+        for _ in range(2):
+            assert (await run(tmp_path, "chat", "--session", "trip", "Where to?")).status == 0
+        told = [m["content"] for m in server.requests[1].body["messages"] if m["role"] != "system"]
+        assert told == ["Where to?", "Lisbon has hills.", "Where to?"]
+    listed = json.loads((await run(tmp_path, "sessions", "list", "--json")).out)
+    assert [(s["name"], s["turns"]) for s in listed] == [("trip", 2)]
+    assert "Lisbon has hills." in (await run(tmp_path, "sessions", "show", "trip")).out
+    assert "trip" in (await run(tmp_path, "sessions", "search", "hill")).out
+    assert (await run(tmp_path, "sessions", "search", "mountain")).status == 1
+    lines = (await run(tmp_path, "sessions", "export", "trip")).out.splitlines()
+    assert [events.decode(line).event for line in lines].count(TurnClosed("stop", ANSWERED)) == 2
+    assert "Lisbon" in (await run(tmp_path, "sessions", "export", "trip", "--format", "markdown")).out
+    assert (await run(tmp_path, "sessions", "delete", "trip")).status == 0
+    gone = await run(tmp_path, "sessions", "show", "trip")
+    assert (gone.status, "headrace sessions list" in gone.err) == (2, True)

@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_chat(commands)
     _add_ask(commands)
+    _add_sessions(commands)
     _add_models(commands)
     _add_doctor(commands)
     _add_config(commands)
@@ -124,6 +125,76 @@ def _add_ask(commands: Any) -> None:
     )
     _add_question(ask)
     ask.set_defaults(run=_ask, session="", acts=False)
+
+
+def _add_sessions(commands: Any) -> None:
+    sessions = commands.add_parser(
+        "sessions",
+        help="list, read, search, export and delete kept conversations",
+        description="Conversations that were given a name (`headrace chat --session NAME`): list, read, search,\n"
+        "export and delete them. It works beside processes that are writing.",
+        epilog="examples:\n  headrace sessions list\n  headrace sessions show trip\n"
+        '  headrace sessions search "wheel water"\n'
+        "  headrace sessions export trip --format markdown > trip.md\n  headrace sessions delete trip",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = sessions.add_subparsers(metavar="VERB", required=True)
+    listing = verbs.add_parser("list", help="what is kept, latest first")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=_sessions_list)
+    show = verbs.add_parser("show", help="read one again")
+    show.add_argument("name", help="the name it is kept under")
+    show.set_defaults(run=_sessions_show)
+    search = verbs.add_parser("search", help="find turns by their words, or by how words begin")
+    search.add_argument("text", nargs="+", help="every word has to occur")
+    search.set_defaults(run=_sessions_search)
+    export = verbs.add_parser("export", help="print one to be kept elsewhere")
+    export.add_argument("name", help="the name it is kept under")
+    export.add_argument(
+        "--format",
+        choices=("jsonl", "markdown"),
+        default="jsonl",
+        help="its events (the default), or a document",
+    )
+    export.set_defaults(run=_sessions_export)
+    delete = verbs.add_parser("delete", help="delete one for good")
+    delete.add_argument("name", help="the name it is kept under")
+    delete.set_defaults(run=_sessions_delete)
+
+
+def _sessions_list(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.sessions import list_sessions
+
+    return list_sessions(home_dir(os.environ), sys.stdout, sys.stderr, as_json=arguments.json)
+
+
+def _sessions_show(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.sessions import show
+
+    return show(home_dir(os.environ), arguments.name, sys.stdout, sys.stderr)
+
+
+def _sessions_search(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.sessions import search
+
+    return search(home_dir(os.environ), " ".join(arguments.text), sys.stdout, sys.stderr)
+
+
+def _sessions_export(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.sessions import export
+
+    return export(home_dir(os.environ), arguments.name, sys.stdout, sys.stderr, arguments.format)
+
+
+def _sessions_delete(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir
+    from headrace.doors.terminal.sessions import delete
+
+    return delete(home_dir(os.environ), arguments.name, sys.stderr)
 
 
 def _add_models(commands: Any) -> None:
