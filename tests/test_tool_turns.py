@@ -19,13 +19,14 @@ from headrace.events import (
     ToolStarted,
     user_message,
 )
-from headrace.ports import ToolResult, ToolRun, Touch
+from headrace.ports import Tool, ToolResult, ToolRun, Touch
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.question import Options
 from headrace.runtime.tools import Toolbox
 from headrace.runtime.turn import Turn
-from headrace.testing.modelserver import CallTool, Reply, Say, Script
+from headrace.testing.modelserver import CallTool, Reply, Say, Script, scenario
 from headrace.testing.tools import ScriptedTool
+from headrace.tools import builtin
 from headrace.turn.log import Log
 from tests.turns import PROTOCOLS, Bench, bench, closed, events
 
@@ -43,7 +44,7 @@ def asks(*calls: CallTool, text: str = "") -> Script:
     return Script(Reply((*([Say(text)] if text else []), *calls)))
 
 
-def toolbox(folder: Path, *tools: ScriptedTool, **settings: Any) -> Toolbox:
+def toolbox(folder: Path, *tools: Tool, **settings: Any) -> Toolbox:
     return Toolbox(
         tools={t.spec.name: t for t in tools},
         folder=folder.resolve(),
@@ -340,3 +341,42 @@ async def test_stop_ends_tools_and_leaves_a_session_that_goes_on(tmp_path: Path,
         asked = [p.tool_id for m in messages if hasattr(m, "parts") for p in m.parts if p.kind == "tool_call"]
         answered = [m.tool_id for m in messages if hasattr(m, "tool_id")]
         assert asked == answered == ["call-a", "call-b"]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_what_a_run_leaves_going_ends_with_stop_and_with_nothing_else(
+    tmp_path: Path, stopped: bool
+) -> None:
+    ended: list[str] = []
+
+    async def leave(arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
+        async def end() -> None:
+            ended.append("ended")
+
+        run.on_stop(end)
+        return ToolResult("left running")
+
+    async with bench() as lab:
+        lab.server.enqueue(asks(CallTool("work", {})))
+        lab.server.default = scenario("hang") if stopped else Script()
+        turn = begin(lab, toolbox(tmp_path, ScriptedTool("work", leave)))
+        await lab.server.wait_requests(2)
+        if stopped:
+            turn.stop(Cause("stopped", "You stopped the turn."))
+        await asyncio.wait_for(turn.wait(), 10)
+    assert ended == ["ended"] * stopped
+
+
+async def test_a_server_in_the_background_ends_with_the_turn_that_is_stopped(tmp_path: Path) -> None:
+    terminal = builtin()[0]
+    async with bench() as lab:
+        command = "sleep 600 & echo $! > pid; wait"
+        lab.server.enqueue(asks(CallTool("terminal", {"command": command, "background": True})))
+        lab.server.default = scenario("hang")
+        turn = begin(lab, toolbox(tmp_path, terminal, rules=Rules(assume_yes=True)))
+        await lab.server.wait_requests(2)
+        pid = int((tmp_path / "pid").read_text())
+        assert Path(f"/proc/{pid}").exists()
+        turn.stop(Cause("stopped", "You stopped the turn."))
+        await asyncio.wait_for(turn.wait(), 2)
+        assert not Path(f"/proc/{pid}").exists()

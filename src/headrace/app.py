@@ -94,7 +94,9 @@ class App:
         self._store: SessionStore | None = None
         self._sessions: dict[str, Session] = {}
         self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
-        self._made_tools: Mapping[str, Tool] | None = None
+        self._plugins: tuple[Tool, ...] | None = None
+        self._toolsets: dict[Session, Mapping[str, Tool]] = {}
+        self._passing: dict[Session, asyncio.Task[None]] = {}
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "App":
@@ -118,10 +120,9 @@ class App:
         """
         owner = session or Session()
         make = self._maker(owner, self.candidates(model), options, plan, acting)
-        if session is not None:
-            return session.post(messages, make, manner)
-        turn = make()
-        turn.start(messages)
+        turn = owner.post(messages, make, manner)
+        if session is None:
+            self._passes(owner)
         return turn
 
     def turn(self, turn_id: str) -> Turn | None:
@@ -136,7 +137,7 @@ class App:
         plan: Plan | None,
         acting: Acting | None,
     ) -> MakeTurn:
-        toolbox = self._toolbox(acting, candidates) if acting else None
+        toolbox = self._toolbox(acting, candidates, session) if acting else None
         plan = plan or self._plan()
         if toolbox is not None:
             options = msgspec.structs.replace(options or Options(), tools=toolbox.specs())
@@ -157,7 +158,7 @@ class App:
 
     # --- acting
 
-    def _toolbox(self, acting: Acting, candidates: Sequence[Candidate]) -> Toolbox | None:
+    def _toolbox(self, acting: Acting, candidates: Sequence[Candidate], session: Session) -> Toolbox | None:
         settings = self.config.tools
         wanted = acting.tools
         if wanted is None:
@@ -167,7 +168,7 @@ class App:
             return None
         rules = tuple(Rule(tool=r.tool, path=r.path, command=r.command, then=r.then) for r in settings.rules)
         return Toolbox(
-            tools=self._tools(),
+            tools=self._tools(session),
             folder=acting.folder.resolve(),
             home=self._home,
             env=self._child_environment(),
@@ -176,16 +177,36 @@ class App:
             attended=acting.attended,
         )
 
-    def _tools(self) -> Mapping[str, Tool]:
-        if self._made_tools is None:
-            from headrace import tools  # noqa: PLC0415 - costs time that plain questions need not spend
+    def _tools(self, session: Session) -> Mapping[str, Tool]:
+        """A session has its own, because commands in the background belong to who started them."""
+        known = self._toolsets.get(session)
+        if known is not None:
+            return known
+        from headrace import tools  # noqa: PLC0415 - costs time that plain questions need not spend
 
-            settings = self.config.tools
-            everywhere = any(rule.path.startswith("/") for rule in settings.rules)
-            own = tools.builtin(everywhere=everywhere, private=settings.private_addresses)
-            made = (*own, *tools.third_party(tool.spec.name for tool in own))
-            self._made_tools = {tool.spec.name: tool for tool in made}
-        return self._made_tools
+        settings = self.config.tools
+        everywhere = any(rule.path.startswith("/") for rule in settings.rules)
+        own = tools.builtin(everywhere=everywhere, private=settings.private_addresses)
+        if self._plugins is None:
+            self._plugins = tools.third_party(tool.spec.name for tool in own)
+        made = self._toolsets[session] = {tool.spec.name: tool for tool in (*own, *self._plugins)}
+        return made
+
+    async def _close_tools(self, session: Session) -> None:
+        plugins = self._plugins or ()
+        for tool in self._toolsets.pop(session, {}).values():
+            if tool not in plugins:
+                await tool.close()
+
+    def _passes(self, session: Session) -> None:
+        """Nobody will post to the session again: what it has goes when it is idle."""
+
+        async def farewell() -> None:
+            await session.idle()
+            await self._close_tools(session)
+
+        task = self._passing[session] = asyncio.create_task(farewell(), name="the end of a session")
+        task.add_done_callback(lambda _: self._passing.pop(session, None))
 
     def _child_environment(self) -> Mapping[str, str]:
         from headrace.tools import child_environment  # noqa: PLC0415
@@ -267,7 +288,7 @@ class App:
             return
         for name in [name for name, session in self._sessions.items() if not session.busy]:
             if store.release(name):
-                del self._sessions[name]
+                self._passes(self._sessions.pop(name))
 
     def _room(self, candidates: Sequence[Candidate]) -> Room:
         """What the smallest of the models can be told."""
@@ -288,13 +309,18 @@ class App:
         return [self._candidate(ref) for ref in (chosen, *self.config.fallback_models)]
 
     async def close(self) -> None:
-        await asyncio.gather(*(session.close(CLOSED) for session in self._sessions.values()))
-        for tool in (self._made_tools or {}).values():
+        passing = list(self._passing.values())
+        await asyncio.gather(*(s.close(CLOSED) for s in (*self._sessions.values(), *self._passing)))
+        await asyncio.gather(*passing)
+        for session in list(self._toolsets):
+            await self._close_tools(session)
+        for tool in self._plugins or ():
             await tool.close()
         for provider in self._providers.values():
             await provider.close()
         await self._client.close()
         if self._store is not None:
+            await self.tidy()
             await asyncio.to_thread(self._store.close)
 
     def _ref(self, model: str) -> ModelRef:

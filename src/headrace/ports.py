@@ -3,7 +3,7 @@
 An adapter implements a port and knows nothing of who calls it; `runtime` calls ports and knows no adapter.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -172,6 +172,9 @@ class ToolRun(Protocol):
 
     def printed(self, text: str) -> None:
         """Show output as it comes."""
+
+    def on_stop(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Have what outlives the run ended as well, should its turn be stopped."""
 
     async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
         """Put a question to the person; None if nobody answered in time or nobody is there."""

@@ -8,13 +8,15 @@ Theory of operation. One call goes through these stages, and every way out is a 
 
 Calls that only read run side by side when the model asked for several; as soon as one of them does more, all run one
 after the other, in their order. `ToolStarted` is in the log, and so in the journal, before anything runs: a tool that
-had started when the process died is never run again. Cancelling cancels the tools, each of which ends what it started.
+had started when the process died is never run again. Cancelling cancels the tools, each of which ends what it started;
+what a run has left going on purpose (a server in the background) ends with `stopped`.
 """
 
 import asyncio
 import itertools
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +42,8 @@ from headrace.ports import Clock, Tool, ToolResult, ToolSpec
 from headrace.runtime.recorder import Recorder
 from headrace.turn.folds import Part
 from headrace.wire import jsontext
+
+_log = logging.getLogger(__name__)
 
 NOBODY: Final = "Nobody is there to be asked, so it was denied."
 
@@ -112,6 +116,7 @@ class ToolRunner:
         self._box = box
         self._recorder = recorder
         self._numbers = itertools.count(1)
+        self._ends: list[Callable[[], Awaitable[None]]] = []
         self.approvals = _Open(_approval_given, recorder)
         self.questions = _Open(_question_answered, recorder)
 
@@ -215,6 +220,16 @@ class ToolRunner:
         asked = QuestionAsked(key, call, part.number, text, tuple(choices), clock.now() + patience_s)
         return await self.questions.wait(key, asked, clock, patience_s, "") or None
 
+    def on_stop(self, end: Callable[[], Awaitable[None]]) -> None:
+        self._ends.append(end)
+
+    async def stopped(self) -> None:
+        """The turn is stopped: end what its tools have left running."""
+        ends, self._ends = self._ends, []
+        for failure in await asyncio.gather(*(end() for end in ends), return_exceptions=True):
+            if failure is not None:
+                _log.error("what a tool had left running could not be ended", exc_info=failure)
+
     def printed(self, call: int, part: Part, text: str) -> None:
         self._recorder.record([ToolPrinted(call, part.number, text)])
 
@@ -238,6 +253,9 @@ class _Run:
         self._room -= len(text)
         if text:
             self._runner.printed(self._call, self._part, text)
+
+    def on_stop(self, end: Callable[[], Awaitable[None]]) -> None:
+        self._runner.on_stop(end)
 
     async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
         return await self._runner.question(self._call, self._part, question, choices)

@@ -168,18 +168,18 @@ class Turn:
         try:
             await self._work()
         except asyncio.CancelledError:
-            self._close(self._stopped or _SHUT_DOWN)
+            await self._abort(self._stopped or _SHUT_DOWN)
             if self._stopped is None:
                 raise
         except TurnTooLong as error:
-            self._close(error.cause)
+            await self._abort(error.cause)
         except StoreError as error:
             self.log.forsake_journal()
-            self._close(Cause("store_failed", str(error)))
+            await self._abort(Cause("store_failed", str(error)))
         except Exception as error:  # noqa: BLE001 - it is told: in the turn, and in the program's own log
             # Our own fault: the turn says so, and the log of the program has the details.
             _log.exception("turn %s failed", self.id)
-            self._close(
+            await self._abort(
                 Cause("bug", f"headrace failed ({type(error).__name__}: {error}). Please report this.")
             )
 
@@ -199,7 +199,7 @@ class Turn:
                 case RunTools(call_number, parts):
                     assert self._tools is not None
                     await self._tools.run(call_number, parts)
-        self._close(self._stopped)
+        await self._abort(self._stopped)
 
     def _call(self, purpose: Purpose, options: Options) -> ModelCall:
         number = len(self._recorder.folded().replies) + 1
@@ -218,6 +218,14 @@ class Turn:
         folded = self._recorder.folded()
         last = folded.replies.get(len(folded.replies))
         return last is not None and bool(last.tool_calls()) and bool(folded.answer_text())
+
+    async def _abort(self, cause: Cause) -> None:
+        """End the turn early, and with it whatever its tools have left running."""
+        try:
+            if self._tools is not None:
+                await self._tools.stopped()
+        finally:
+            self._close(cause)
 
     def _close(self, cause: Cause) -> None:
         try:

@@ -2,8 +2,8 @@
 
 Theory of operation. A background command is under guard like any other and is over when its last process is, so
 `server &` lives on. It belongs to the `Background` it was started in, which numbers them; only `terminal_kill`, its own
-timeout and `close` end it. What it prints is kept, head and tail, until it is read; reading takes it away. A command
-that is over is forgotten with the read that says so.
+timeout, `close`, and Stop in the turn that started it end it. What it prints is kept, head and tail, until it is read;
+reading takes it away. A command that is over is forgotten with the read that says so.
 """
 
 import asyncio
@@ -102,6 +102,7 @@ class Background:
         self._count += 1
         name = f"bg-{self._count}"
         self._jobs[name] = job
+        run.on_stop(lambda: self._end_if_there(name))
         try:
             await job.watch(run.clock, BACKGROUND_WATCH_S)
         except asyncio.CancelledError:
@@ -124,6 +125,10 @@ class Background:
 
     async def close(self) -> None:
         await asyncio.gather(*(self._end(name) for name in list(self._jobs)))
+
+    async def _end_if_there(self, name: str) -> None:
+        if name in self._jobs:
+            await self._end(name)
 
     async def _end(self, name: str) -> None:
         await self._jobs.pop(name).end()
