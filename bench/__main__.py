@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import calls, decoders, embedded, first_use, path
+from bench import calls, decoders, embedded, first_use, mixtures, path, sessions
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decoders": decoders.run,
@@ -11,6 +11,8 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "path": path.run,
     "calls": calls.run,
     "cancelling": calls.cancelling,
+    "mixtures": mixtures.run,
+    "sessions": sessions.run,
     "first_use": first_use.run,
     "embedded": embedded.run,
 }

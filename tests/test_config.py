@@ -16,7 +16,9 @@ from headrace.config import Config, ModelRef, home_dir, load, parse_model
 from headrace.config.known import READY_MADE, SIGN_IN
 from headrace.config.schema import (
     FileConfig,
+    Moa,
     ModelConfig,
+    PresetEntry,
     ProviderEntry,
     Sessions,
     Stall,
@@ -76,7 +78,7 @@ def test_every_key_is_read(read):
     config = read(
         """
         model: openrouter:anthropic/claude-opus
-        fallback_models: [openai:gpt-5.5, local, "local:/models/a b.gguf", moa:council, "ollama:llama3.2:3b"]
+        fallback_models: [openai:gpt-5.5, local, "local:/models/a b.gguf", "ollama:llama3.2:3b"]
         providers:
           house:
             protocol: messages
@@ -103,7 +105,6 @@ def test_every_key_is_read(read):
         "openai:gpt-5.5",
         "local",
         "local:/models/a b.gguf",
-        "moa:council",
         "ollama:llama3.2:3b",
     ]
     house = config.provider("house")
@@ -262,6 +263,87 @@ def test_prices_are_a_section_or_null(read, refusal):
     assert "keys with values" in refusal(model % "3")
 
 
+# --- mixtures -----------------------------------------------------------------------------------------
+
+REVIEW = """
+moa:
+  default_preset: review
+  presets:
+    review:
+      reference_models:
+        - {provider: openai, model: gpt-5.5}
+        - {provider: local}
+      aggregator: {provider: openrouter, model: anthropic/claude-opus-4.8}
+"""
+
+
+def test_a_mixture_is_read_with_its_defaults(read):
+    config = read(f"model: 'moa:'\n{REVIEW}")
+    assert config.model == ModelRef("moa", "review")
+    preset = config.presets["review"]
+    assert preset.references == (ModelRef("openai", "gpt-5.5"), ModelRef("local", ""))
+    assert preset.aggregator == ModelRef("openrouter", "anthropic/claude-opus-4.8")
+    assert (preset.deadline_s, preset.quorum, preset.fanout, preset.show_advice) == (30, 1, "turn", "summary")
+    assert read(f"{REVIEW}      quorum: all\n").presets["review"].quorum == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("      quorum: 3", ["moa.presets.review.quorum", "at most 2"]),
+        ("      quorum: 0", ["moa.presets.review.quorum", "or one of all"]),
+        ("      deadline_s: -1", ["moa.presets.review.deadline_s"]),
+        ("      fanout: never", ["moa.presets.review.fanout", "one of turn, step"]),
+        ("      aggregater: {}", ["did you mean `aggregator`"]),
+        ("model: moa:reviw", ['no mixture is named "reviw"; did you mean moa:review?']),
+        ("fallback_models: ['moa:review']", ["fallback_models[0]", "cannot be a fallback"]),
+        ("models: {'moa:review': {max_tokens: 3}}", ["its models have theirs"]),
+    ],
+)
+def test_a_mixture_that_does_not_fit_is_refused_by_its_path(refusal, text, words):
+    said = refusal(REVIEW + text)
+    assert all(word in said for word in words), said
+
+
+@pytest.mark.parametrize(
+    ("slot", "words"),
+    [
+        ("{provider: moa, model: other}", "cannot be part of a mixture"),
+        ("{provider: opnai, model: x}", 'did you mean "openai:x"?'),
+        ("{provider: openai}", "model is missing"),
+        ("{model: gpt-5.5}", "provider is missing"),
+        ("{provider: openai, model: x, temperature: 1}", "unknown key"),
+        ("openai:gpt-5.5", "keys with values"),
+    ],
+)
+@pytest.mark.parametrize("place", ["reference_models", "aggregator"])
+def test_an_invalid_slot_is_an_error_with_its_path(refusal, place, slot, words):
+    ok = "{provider: openai, model: x}"
+    references, aggregator = (f"[{ok}, {slot}]", ok) if place == "reference_models" else (f"[{ok}]", slot)
+    said = refusal(
+        f"model: moa:p\nmoa: {{presets: {{p: {{reference_models: {references}, aggregator: {aggregator}}}}}}}"
+    )
+    where = "moa.presets.p." + ("reference_models[1]" if place == "reference_models" else "aggregator")
+    assert where in said
+    assert words in said
+    assert "no mixture" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model: moa:x", "no mixture is configured"),
+        ("model: 'moa:'", "no mixture is configured"),
+        ("moa: {presets: {p: {aggregator: {provider: local}}}}", "a list of 1 to"),
+        ("moa: {presets: {p: {reference_models: [{provider: local}]}}}", "aggregator is missing"),
+        ("moa: {default_preset: q}", "there is no preset"),
+        (REVIEW.replace("default_preset: review", "") + "model: 'moa:'", "there are moa:review"),
+    ],
+)
+def test_what_is_missing_of_a_mixture_is_said(refusal, text, words):
+    assert words in refusal(text)
+
+
 # --- models by reference ------------------------------------------------------------------------------
 
 
@@ -290,7 +372,7 @@ def test_a_model_that_names_nothing_is_refused_with_what_was_meant(text, words):
 
 def test_a_reference_reads_back_as_itself():
     config = load(Path("/nowhere"), {})
-    for text in ("local", "local:/a/b.gguf", "moa:x", "openrouter:a/b:free", "ollama:llama3.2:3b"):
+    for text in ("local", "local:/a/b.gguf", "openrouter:a/b:free", "ollama:llama3.2:3b"):
         assert str(parse_model(text, config)) == text
 
 
@@ -650,7 +732,10 @@ def test_the_examples_of_the_documentation_load(read):
 
 
 def test_the_documentation_has_every_key_and_every_ready_made_provider():
-    for section in (ProviderEntry, ModelConfig, Streaming, Stall, Tools, ToolRule, Sessions, WhenBusy):
+    sections = (
+        ProviderEntry, ModelConfig, Streaming, Stall, Tools, ToolRule, Sessions, WhenBusy, Moa, PresetEntry
+    )  # fmt: skip
+    for section in sections:
         for key in section.__struct_fields__:
             assert f"| `{key}` |" in GUIDE or key == "stall"
     for name, entry in READY_MADE.items():

@@ -68,7 +68,7 @@ MODEL_NAMES = st.one_of(
 ).filter(lambda name: name.isprintable() and name == name.strip())
 REFS = st.one_of(
     st.just(ModelRef("local", "")),
-    st.builds(ModelRef, st.sampled_from(["local", "moa", *READY_MADE]), MODEL_NAMES),
+    st.builds(ModelRef, st.sampled_from(["local", *READY_MADE]), MODEL_NAMES),
 )
 ANSWERS = st.builds(Answers, REFS, st.lists(REFS, max_size=4).map(tuple))
 

@@ -11,7 +11,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,9 +22,10 @@ import msgspec
 from headrace.agent.approvals import Rule, Rules
 from headrace.agent.decide import AGENT, Plan, Prices
 from headrace.agent.history import Context, Room
+from headrace.agent.mixture import Mixture
 from headrace.agent.prompt import Scene, system_prompt
 from headrace.config import Config, ModelRef, ProviderConfig, home_dir, load, parse_model
-from headrace.errors import CallError, Cause, ConfigError
+from headrace.errors import CallError, Cause, ConfigError, HeadraceError
 from headrace.events import Message, SystemMessage
 from headrace.limits import (
     CHARS_PER_TOKEN,
@@ -45,6 +46,8 @@ from headrace.runtime.stalls import Patience
 from headrace.runtime.tools import Toolbox
 from headrace.runtime.turn import Turn
 from headrace.stores.context import context_files, memory
+from headrace.stores.traces import append_trace
+from headrace.views.traces import trace
 
 if TYPE_CHECKING:
     from headrace.stores.sqlite import SessionStore
@@ -97,6 +100,7 @@ class App:
         self._plugins: tuple[Tool, ...] | None = None
         self._toolsets: dict[Session, Mapping[str, Tool]] = {}
         self._passing: dict[Session, asyncio.Task[None]] = {}
+        self._beside: set[asyncio.Task[None]] = set()
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "App":
@@ -119,8 +123,10 @@ class App:
         With `acting` the turn is an agent's: it is told where it is, and may use tools as far as that allows.
         """
         owner = session or Session()
-        make = self._maker(owner, self.candidates(model), options, plan, acting)
+        make = self._maker(owner, model, options, plan, acting)
         turn = owner.post(messages, make, manner)
+        if self.config.traces and turn.mixed:
+            self._later(self._trace(turn))
         if session is None:
             self._passes(owner)
         return turn
@@ -132,25 +138,28 @@ class App:
     def _maker(
         self,
         session: Session,
-        candidates: Sequence[Candidate],
+        model: str | None,
         options: Options | None,
         plan: Plan | None,
         acting: Acting | None,
     ) -> MakeTurn:
+        candidates, mixture, references = self.candidates(model), *self.mixture(model)
         toolbox = self._toolbox(acting, candidates, session) if acting else None
-        plan = plan or self._plan()
+        plan = msgspec.structs.replace(plan or self._plan(), mixture=mixture)
         if toolbox is not None:
             options = msgspec.structs.replace(options or Options(), tools=toolbox.specs())
-            plan = msgspec.structs.replace(plan, **self._acting_limits(candidates), runs_tools=True)
+            plan = msgspec.structs.replace(
+                plan, **self._acting_limits((*candidates, *references)), runs_tools=True
+            )
         prompt = self._prompt(acting, tools=toolbox is not None) if acting else ()
-        room = self._room(candidates)
+        room = self._room((*candidates, *references))
 
         def recall() -> Context:
             return Context(prompt=prompt, past=session.past, room=room)
 
         def make() -> Turn:
             log = session.log(new_id("turn"))
-            turn = Turn(log, candidates, self._around(), options, plan, recall, toolbox)
+            turn = Turn(log, candidates, self._around(), options, plan, recall, toolbox, references)
             self._turns[turn.id] = turn
             return turn
 
@@ -204,9 +213,23 @@ class App:
         async def farewell() -> None:
             await session.idle()
             await self._close_tools(session)
+            del self._passing[session]
 
-        task = self._passing[session] = asyncio.create_task(farewell(), name="the end of a session")
-        task.add_done_callback(lambda _: self._passing.pop(session, None))
+        self._passing[session] = self._later(farewell())
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Do it beside the turns; closing waits for it."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
+
+    async def _trace(self, turn: Turn) -> None:
+        try:
+            await turn.wait()
+            await asyncio.to_thread(append_trace, self._home, trace(turn.log.since(0)))
+        except HeadraceError as error:  # a trace is there to help; the answer has been given
+            _log.warning("a mixture's trace is not kept: %s", error)
 
     def _child_environment(self) -> Mapping[str, str]:
         from headrace.tools import child_environment  # noqa: PLC0415
@@ -302,16 +325,31 @@ class App:
         )
 
     def candidates(self, model: str | None = None) -> list[Candidate]:
-        """The model and, unless one was named for this turn, its fallbacks."""
-        if model is not None:
-            return [self._candidate(self._ref(model))]
-        chosen = self.config.model or ModelRef(LOCAL, "")
-        return [self._candidate(ref) for ref in (chosen, *self.config.fallback_models)]
+        """The model that answers (of a mixture, its aggregator) and, unless one was named, its fallbacks."""
+        fallbacks = self.config.fallback_models if model is None else ()
+        ref = self._ref(model)
+        answers = self.config.presets[ref.model].aggregator if ref.provider == MOA else ref
+        return [self._candidate(each) for each in (answers, *fallbacks)]
+
+    def mixture(self, model: str | None = None) -> tuple[Mixture | None, list[Candidate]]:
+        """Who advises the model, where it is a mixture."""
+        ref = self._ref(model)
+        if ref.provider != MOA:
+            return None, []
+        preset = self.config.presets[ref.model]
+        mixture = Mixture(
+            name=str(ref),
+            references=tuple(map(str, preset.references)),
+            deadline_s=preset.deadline_s,
+            quorum=preset.quorum,
+            fanout=preset.fanout,
+            show=preset.show_advice,
+        )
+        return mixture, [self._candidate(each) for each in preset.references]
 
     async def close(self) -> None:
-        passing = list(self._passing.values())
         await asyncio.gather(*(s.close(CLOSED) for s in (*self._sessions.values(), *self._passing)))
-        await asyncio.gather(*passing)
+        await asyncio.gather(*self._beside)
         for session in list(self._toolsets):
             await self._close_tools(session)
         for tool in self._plugins or ():
@@ -323,7 +361,10 @@ class App:
             await self.tidy()
             await asyncio.to_thread(self._store.close)
 
-    def _ref(self, model: str) -> ModelRef:
+    def _ref(self, model: str | None) -> ModelRef:
+        """The model that is named, or else configured."""
+        if model is None:
+            return self.config.model or ModelRef(LOCAL, "")
         return ModelRef(SCRIPTED, "echo") if model == SCRIPTED else parse_model(model, self.config)
 
     def _candidate(self, ref: ModelRef) -> Candidate:
@@ -352,8 +393,6 @@ class App:
             return ScriptedProvider(clock=self._clock)
         if ref.provider == LOCAL:
             return self._embedded()
-        if ref.provider == MOA:
-            raise ConfigError(f"{ref}: mixtures of models are not there yet; name one model.")
         config = self.config.provider(ref.provider)
         endpoint = Endpoint(
             name=config.name,

@@ -40,6 +40,9 @@ Purpose = Literal["reply", "advice", "summary"]
 ToolStatus = Literal["ok", "error", "denied", "cancelled", "unknown"]
 """`unknown`: it had started when the process died; nobody knows what it did, and it is never run again."""
 
+AdviceShown = Literal["off", "summary", "full"]
+"""How much of a mixture's advice people are shown: its failures alone, who has advised, or what they said."""
+
 Verdict = Literal["allowed", "denied", "timed_out", "withdrawn"]
 
 
@@ -133,6 +136,13 @@ class CallStarted(_Event, frozen=True, tag="call_started"):
     call: int
     purpose: Purpose
     model: str
+
+
+class AdviceSought(_Event, frozen=True, tag="advice_sought"):
+    """Models are asked side by side what they would answer, before the next reply; these are their calls."""
+
+    calls: tuple[int, ...]
+    show: AdviceShown = "summary"
 
 
 class AttemptStarted(_Event, frozen=True, tag="attempt_started"):
@@ -293,6 +303,7 @@ class TurnClosed(_Event, frozen=True, tag="turn_closed"):
 Event = (
     TurnOpened
     | InputAdded
+    | AdviceSought
     | CallStarted
     | AttemptStarted
     | AttemptReplaced

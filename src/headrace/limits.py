@@ -146,6 +146,18 @@ SUMMARY_MAX_CHARS: Final = 12_000
 # What a session holds in memory of its past: more than the largest windows take.
 SESSION_PAST_MAX_CHARS: Final = 8 * MIB
 
+# --- mixtures -----------------------------------------------------------------------------------------
+
+# How long references are waited for once enough of them have answered; twice as long where they have not.
+ADVICE_S: Final = 30.0
+# References of one mixture; each is a request in every turn.
+REFERENCES_MOST: Final = 16
+# What the aggregator is told of one reference's answer: several long answers together fit a window of 64k tokens.
+ADVICE_MAX_CHARS: Final = 24_000
+
+# One file of traces, and one before it; a turn of a mixture takes a few KiB.
+TRACES_MAX_BYTES: Final = 32 * MIB
+
 # --- running tools ------------------------------------------------------------------------------------
 
 # How long a person is waited for. An approval that nobody gives is a denial; a question, "use your judgement".

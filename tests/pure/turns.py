@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from headrace.errors import CAUSES, OUTCOMES, Cause, IllegalTransition
 from headrace.events import (
     LOG_VERSION,
+    AdviceSought,
     ApprovalAsked,
     ApprovalGiven,
     AttemptReplaced,
@@ -71,6 +72,7 @@ EVENT: st.SearchStrategy[Any] = st.one_of(
     st.builds(NoticeShown, TEXT, TEXT),
     st.builds(InputAdded, INPUT),
     st.builds(HistoryCompacted, TEXT, TEXT),
+    st.builds(AdviceSought, st.lists(CALLS, max_size=2).map(tuple), st.sampled_from(["off", "full"])),
     st.builds(TurnClosed, st.sampled_from(OUTCOMES), CAUSE),
 )
 

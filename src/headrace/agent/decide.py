@@ -1,6 +1,6 @@
 """What follows a reply: the next action of a turn.
 
-nothing yet --> compact a past that there is no room for, once; then ask
+nothing yet --> compact a past that there is no room for, once; seek advice in a mixture; then ask
 reply ended:  stop, length, content_filter, refused --> close          pause --> ask again, bounded
               tool_calls --> run what has no result, then ask again, within the limits; close where the caller runs
 reply cut:    an agent asks again for a lost tool call, or to go on with a lost text, each bounded
@@ -9,11 +9,13 @@ call failed --> close
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, assert_never
 
 import msgspec
 
 from headrace.agent.history import Context, minutes, to_summarise, whole
+from headrace.agent.mixture import Mixture, advice, question, wants_advice
 from headrace.errors import Cause, CauseCode, Outcome
 from headrace.events import (
     CallFailed,
@@ -56,6 +58,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Money in one turn, in the currency the prices are in; calls of models without a price are not counted."""
     prices: Mapping[str, Prices] = {}
     """By model, as "<provider>:<model>"."""
+    mixture: Mixture | None = None
+    """Whose advice is sought before a reply."""
     compacts: bool = False
     """Whether a past that does not fit is summarised; else its oldest turns are left out."""
 
@@ -79,6 +83,12 @@ class Compact(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
+class Advise(msgspec.Struct, frozen=True):
+    """Ask the mixture's references, side by side."""
+
+    messages: tuple[Message, ...]
+
+
 class RunTools(msgspec.Struct, frozen=True):
     """Run what the reply asks for; `parts` are those that have no result yet."""
 
@@ -91,7 +101,7 @@ class Close(msgspec.Struct, frozen=True):
     cause: Cause
 
 
-Action = Ask | Compact | RunTools | Close
+Action = Ask | Compact | Advise | RunTools | Close
 
 ALONE: Final = Context()
 """Nothing but the turn itself."""
@@ -122,13 +132,13 @@ _ENDS: Final[dict[EndReason, tuple[Outcome, CauseCode, str]]] = {
 def decide(turn: Folded, plan: Plan, context: Context = ALONE) -> Action:
     replies = [reply for reply in turn.replies.values() if reply.purpose == "reply"]
     if not replies:
-        return _compaction(turn, plan, context) or Ask(whole(context, turn))
+        return _compaction(turn, plan, context) or _fresh(turn, plan, context)
     end = replies[-1].end
     match end:
         case ReplyEnded(reason="tool_calls") if plan.runs_tools:
             return _after_calls(turn, plan, context, replies)
         case ReplyEnded(reason="pause") if _count(replies, "pause") <= PAUSES:
-            return Ask(whole(context, turn))
+            return Ask(_told(turn, context))
         case ReplyEnded():
             outcome, code, message = _ENDS[end.reason]
             return Close(outcome, Cause(code, message))
@@ -137,9 +147,20 @@ def decide(turn: Folded, plan: Plan, context: Context = ALONE) -> Action:
         case CallFailed(cause=cause):
             return _after_failure(replies, cause)
         case None:
-            return Ask(whole(context, turn))
+            return Ask(_told(turn, context))
         case _:
             assert_never(end)
+
+
+def _fresh(turn: Folded, plan: Plan, context: Context) -> Ask | Advise:
+    """A reply that follows no broken one: in a mixture, with advice."""
+    if plan.mixture is not None and wants_advice(turn, plan.mixture):
+        return Advise(question(_told(turn, context)))
+    return Ask(_told(turn, context))
+
+
+def _told(turn: Folded, context: Context, *then: Message) -> tuple[Message, ...]:
+    return whole(context, turn, *then, advised=partial(advice, turn))
 
 
 def _compaction(turn: Folded, plan: Plan, context: Context) -> Action | None:
@@ -157,7 +178,7 @@ def _after_calls(turn: Folded, plan: Plan, context: Context, replies: list[Reply
     if waiting:
         return RunTools(last.call, waiting)
     limit = _limit(turn, plan, replies)
-    return Close("limit", limit) if limit else Ask(whole(context, turn))
+    return Close("limit", limit) if limit else _fresh(turn, plan, context)
 
 
 def _limit(turn: Folded, plan: Plan, replies: list[Reply]) -> Cause | None:
@@ -202,11 +223,11 @@ def _after_cut(turn: Folded, plan: Plan, context: Context, replies: list[Reply],
     cuts = [reply.end for reply in replies if isinstance(reply.end, ReplyCut)]
     if end.dropped:
         if end.cause.transient and sum(bool(cut.dropped) for cut in cuts) <= plan.repeats:
-            return Ask(whole(context, turn))
+            return Ask(_told(turn, context))
         return Close("error", _lost_calls(end))
     said = replies[-1].text()  # a refusal is not gone on with
     if said and end.cause.transient and sum(not cut.dropped for cut in cuts) <= plan.continuations:
-        return Ask(whole(context, turn, GO_ON), seam=turn.answer_text()[-SEAM_CHARS:])
+        return Ask(_told(turn, context, GO_ON), seam=turn.answer_text()[-SEAM_CHARS:])
     return Close(end.cause.outcome(visible=True), end.cause)
 
 

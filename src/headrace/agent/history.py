@@ -29,7 +29,7 @@ from headrace.events import (
     user_message,
 )
 from headrace.limits import LEAN_RESULT_CHARS
-from headrace.turn.folds import Folded
+from headrace.turn.folds import Advised, Folded, unadvised
 from headrace.turn.sizes import clipped, lean, size
 
 
@@ -89,13 +89,15 @@ SUMMARISE: Final = (
 _SUMMARY: Final = "[What was said earlier in this conversation, in short:]\n\n{}"
 
 
-def whole(context: Context, turn: Folded, *then: Message) -> tuple[Message, ...]:
-    """Everything a call is told: the prompt, the past, the turn, and what the agent adds."""
-    own = fitted(turn.messages(), context.room.turn)
-    if not (context.prompt or context.past.turns or context.past.summary):
+def whole(
+    context: Context, turn: Folded, *then: Message, advised: Advised = unadvised
+) -> tuple[Message, ...]:
+    """Everything a call is told: the prompt, the past, the turn with its advice, and what the agent adds."""
+    own = fitted(turn.messages(advised), context.room.turn)
+    if not (context.prompt or context.past.turns or context.past.summary or turn.rounds):
         return (*own, *then)  # a caller's own messages are passed on as they are
     past = context.past if turn.compaction is None else context.past.after(turn.compaction)
-    return tuple(_one_voice((*context.prompt, *told(past, context.room), *own, *then)))
+    return tuple(one_voice((*context.prompt, *told(past, context.room), *own, *then)))
 
 
 def told(past: Past, room: Room) -> tuple[Message, ...]:
@@ -150,7 +152,7 @@ def fitted(messages: tuple[Message, ...], most_chars: int) -> tuple[Message, ...
     return tuple(out)
 
 
-def _one_voice(messages: Iterable[Message]) -> list[Message]:
+def one_voice(messages: Iterable[Message]) -> list[Message]:
     """Messages that follow each other from the same side as one: many models' templates refuse two in a row."""
     out: list[Message] = []
     for message in messages:
@@ -178,22 +180,35 @@ def _last_fitting(texts: Sequence[str], most_chars: int) -> Sequence[str]:
     return texts[len(texts) - count :]
 
 
-def _spoken(message: Message) -> list[str]:
+def said_in_words(message: Message) -> list[str]:
+    """What it says to one who has no tools and sees no pictures, a paragraph a part."""
     match message:
         case SystemMessage(text):
-            return [f"Note: {text}"]
+            return [text]
         case UserMessage(content):
-            return [f"Person: {_text(content)}"]
+            return [_text(content)]
         case AssistantMessage(parts):
             return [said for part in parts if (said := _said(part))]
         case ToolMessage(name=name, content=content):
-            return [f"{name} returned: {_text(content)}"]
+            return [f"[{name} returned: {_text(content)}]"]
+
+
+def _spoken(message: Message) -> list[str]:
+    return [f"{_WHO[type(message)]}: {text}" for text in said_in_words(message)]
+
+
+_WHO: Final = {
+    SystemMessage: "Note",
+    UserMessage: "Person",
+    AssistantMessage: "Assistant",
+    ToolMessage: "Tool",
+}
 
 
 def _said(part: ReplyPart) -> str:
     if part.kind == "tool_call":
-        return f"Assistant called {part.name} {part.text}"
-    return f"Assistant: {part.text}" if part.kind in ("text", "refusal") and part.text else ""
+        return f"[called {part.name} {part.text}]"
+    return part.text if part.kind in ("text", "refusal") else ""
 
 
 def _text(content: Sequence[object]) -> str:

@@ -26,15 +26,16 @@ from headrace.config.resolved import (
     MOA,
     Config,
     ModelRef,
+    Preset,
     ProviderConfig,
     parse_model,
     references_fit,
     unknown_provider,
 )
-from headrace.config.schema import Auth, FileConfig, ProviderEntry, Retries, ToolRule
+from headrace.config.schema import Auth, FileConfig, Moa, PresetEntry, ProviderEntry, Retries, Slot, ToolRule
 from headrace.config.showing import shown_value
 from headrace.errors import ConfigError
-from headrace.limits import CONFIG_MAX_BYTES, STREAM_RETRIES_MAX
+from headrace.limits import CONFIG_MAX_BYTES, REFERENCES_MOST, STREAM_RETRIES_MAX
 
 FILE_NAME: Final = "config.yaml"
 HOME: Final = "HEADRACE_HOME"
@@ -122,15 +123,28 @@ def _resolved(written: FileConfig, problems: Problems) -> Config:
     config = Config(
         providers=providers, streaming=written.streaming, tools=written.tools, sessions=written.sessions
     )
+    config = msgspec.structs.replace(
+        config,
+        presets=_presets(written.moa, config, problems),
+        default_preset=written.moa.default_preset,
+        traces=written.moa.traces,
+    )
+    _check_default_preset(written.moa, problems)
     model = _model(written.model, ("model",), config, problems)
     fallbacks = [
         _model(text, ("fallback_models", place), config, problems)
         for place, text in enumerate(written.fallback_models)
     ]
+    for place, ref in enumerate(fallbacks):
+        if ref is not None and ref.provider == MOA:
+            problems.add(("fallback_models", place), "a mixture cannot be a fallback; name one model")
     models = [
         (_model(text, ("models", text), config, problems), settings)
         for text, settings in written.models.items()
     ]
+    for ref, _ in models:
+        if ref is not None and ref.provider == MOA:
+            problems.add(("models", str(ref)), "a mixture has no settings of its own; its models have theirs")
     return msgspec.structs.replace(
         config,
         model=model,
@@ -142,11 +156,68 @@ def _resolved(written: FileConfig, problems: Problems) -> Config:
 def _model(text: Any, path: tree.Path, config: Config, problems: Problems) -> ModelRef | None:
     if not isinstance(text, str) or problems.within(path):
         return None
+    if text.startswith(f"{MOA}:") and problems.within((MOA,)):
+        return None  # what is wrong with the mixture has been said
     try:
         return parse_model(text, config)
     except ConfigError as error:
         problems.add(path, str(error))
         return None
+
+
+def _presets(moa: Moa, config: Config, problems: Problems) -> dict[str, Preset]:
+    found = {name: _preset(name, entry, config, problems) for name, entry in moa.presets.items()}
+    return {name: preset for name, preset in found.items() if preset is not None}
+
+
+def _preset(name: str, entry: PresetEntry, config: Config, problems: Problems) -> Preset | None:
+    path = ("moa", "presets", name)
+    if problems.within(path):
+        return None
+    count = len(entry.reference_models)
+    if not 1 <= count <= REFERENCES_MOST:
+        words = f"expected a list of 1 to {REFERENCES_MOST} models ({{provider: ..., model: ...}})"
+        problems.add((*path, "reference_models"), words)
+    if isinstance(entry.quorum, int) and entry.quorum > count:
+        problems.add((*path, "quorum"), f"expected at most {count}, the number of references; or all")
+    if entry.aggregator is None:
+        problems.add(path, "aggregator is missing (the model that answers: {provider: ..., model: ...})")
+        return None
+    references = [
+        _slot(slot, (*path, "reference_models", place), config, problems)
+        for place, slot in enumerate(entry.reference_models)
+    ]
+    aggregator = _slot(entry.aggregator, (*path, "aggregator"), config, problems)
+    known = tuple(ref for ref in references if ref is not None)
+    if aggregator is None or not known or len(known) < count:
+        return None
+    return Preset(
+        references=known,
+        aggregator=aggregator,
+        deadline_s=entry.deadline_s,
+        quorum=count if entry.quorum == "all" else entry.quorum,
+        fanout=entry.fanout,
+        show_advice=entry.show_advice,
+    )
+
+
+def _slot(slot: Slot, path: tree.Path, config: Config, problems: Problems) -> ModelRef | None:
+    """The model that answers in this place of a mixture."""
+    if slot.provider == MOA:
+        problems.add(path, "a mixture cannot be part of a mixture; name one model")
+        return None
+    for key in ("provider", "model"):
+        if not getattr(slot, key) and slot.provider != LOCAL:
+            problems.add(path, f"{key} is missing (as in {{provider: openai, model: gpt-5.5}})")
+            return None
+    return _model(f"{slot.provider}:{slot.model}".removesuffix(":"), path, config, problems)
+
+
+def _check_default_preset(moa: Moa, problems: Problems) -> None:
+    name = moa.default_preset
+    if name is not None and name not in moa.presets:
+        known = ", ".join(moa.presets) or "none"
+        problems.add(("moa", "default_preset"), f"there is no preset {shown_value(name)}; there are: {known}")
 
 
 def _check_provider(name: str, entry: ProviderEntry, problems: Problems) -> None:

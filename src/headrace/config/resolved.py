@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.agent.mixture import Fanout
 from headrace.config.checking import nearest
 from headrace.config.known import SIGN_IN
 from headrace.config.schema import ENV_NAME, Auth, ModelConfig, Sessions, Streaming, Tools
 from headrace.config.showing import shown_value
 from headrace.errors import ConfigError
+from headrace.events import AdviceShown
 from headrace.ports import ProtocolName
 
 LOCAL: Final = "local"
@@ -79,6 +81,17 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
         raise ConfigError(f"The provider {self.name} needs {name}, which is not set: export {name}=...")
 
 
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """A mixture whose models are known."""
+
+    references: tuple[ModelRef, ...]
+    aggregator: ModelRef
+    deadline_s: float
+    quorum: int
+    fanout: Fanout
+    show_advice: AdviceShown
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a person decided, checked and filled in."""
 
@@ -91,12 +104,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     streaming: Streaming = Streaming()
     tools: Tools = Tools()
     sessions: Sessions = Sessions()
+    presets: Mapping[str, Preset] = {}
+    default_preset: str | None = None
+    traces: bool = False
 
     def provider(self, name: str) -> ProviderConfig:
         found = self.providers.get(name)
         if found is None:
             raise ConfigError(unknown_provider(name, self.providers))
         return found
+
+    def asked(self, ref: ModelRef) -> tuple[ModelRef, ...]:
+        """The models that are asked where `ref` is: of a mixture all of its own, the one that answers first."""
+        if ref.provider != MOA:
+            return (ref,)
+        preset = self.presets[ref.model]
+        return tuple(dict.fromkeys((preset.aggregator, *preset.references)))
 
     def model_settings(self, ref: ModelRef) -> ModelConfig:
         return self.models.get(ref, ModelConfig())
@@ -107,11 +130,28 @@ def parse_model(text: str, config: Config) -> ModelRef:
     provider, colon, model = text.partition(":")
     if text == LOCAL:
         return ModelRef(LOCAL, "")
+    if provider == MOA and colon:
+        return ModelRef(MOA, _preset(model, config))
     if not colon or not model or model != model.strip() or not model.isprintable():
         raise ConfigError(f"{_FORM}; found {shown_value(text)}{_bare_meant(text, config)}")
-    if provider not in (LOCAL, MOA) and provider not in config.providers:
+    if provider != LOCAL and provider not in config.providers:
         raise ConfigError(unknown_provider(provider, config.providers, model))
     return ModelRef(provider, model)
+
+
+def _preset(name: str, config: Config) -> str:
+    """The name of a preset; an empty one means the default."""
+    wanted = name or config.default_preset
+    if wanted is not None and wanted in config.presets:
+        return wanted
+    known = ", ".join(f"moa:{preset}" for preset in config.presets)
+    if not known:
+        raise ConfigError(f"{shown_value(f'moa:{name}')}: no mixture is configured; see moa.presets")
+    if not wanted:
+        raise ConfigError(f'"moa:" names no mixture, for there is no moa.default_preset; there are {known}')
+    meant = nearest(wanted, config.presets)
+    hint = f"; did you mean moa:{meant}?" if meant else f"; there are {known}"
+    raise ConfigError(f"no mixture is named {shown_value(wanted)}{hint}")
 
 
 def unknown_provider(name: str, known: Mapping[str, ProviderConfig], model: str = "") -> str:

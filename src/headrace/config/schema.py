@@ -11,12 +11,16 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from headrace.agent.mixture import Fanout
+from headrace.events import AdviceShown
 from headrace.limits import (
+    ADVICE_S,
     BUFFER_THRESHOLD_MAX_CHARS,
     CURSOR_MAX_CHARS,
     DAYS_MAX,
     MEGABYTES_MAX,
     MONEY_MAX,
+    REFERENCES_MOST,
     STREAM_RETRIES_MAX,
     TEMPERATURE_MAX,
     TOKENS_MAX,
@@ -91,6 +95,14 @@ Days = Annotated[
     float, Meta(gt=0, le=DAYS_MAX, description=f"a number of days (more than 0, at most {DAYS_MAX})")
 ]
 Megabytes = Annotated[int, Meta(ge=1, le=MEGABYTES_MAX, description="a number of megabytes (1 or more)")]
+PresetName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z",
+        description="a name of letters, digits, `-`, `_` and `.`",
+    ),
+]
+Quorum = Annotated[int, Meta(ge=1, le=REFERENCES_MOST, description="a number of references")] | Literal["all"]
 Seconds = Annotated[
     float, Meta(gt=0, le=WAIT_MAX_S, description=f"a number of seconds (more than 0, at most {WAIT_MAX_S})")
 ]
@@ -226,6 +238,33 @@ class Sessions(Written, frozen=True, kw_only=True):
     """The oldest are deleted until the rest is smaller; None keeps them."""
 
 
+class Slot(Written, frozen=True, kw_only=True):
+    """A model of a mixture, in the two halves of its name."""
+
+    provider: str = ""
+    model: str = ""
+
+
+class PresetEntry(Written, frozen=True, kw_only=True):
+    """A mixture: references advise, the aggregator answers."""
+
+    reference_models: tuple[Slot, ...] = ()
+    aggregator: Slot | None = None
+    deadline_s: Seconds = ADVICE_S
+    quorum: Quorum = 1
+    fanout: Fanout = "turn"
+    show_advice: AdviceShown = "summary"
+
+
+class Moa(Written, frozen=True, kw_only=True):
+    """Mixtures of models."""
+
+    default_preset: str | None = None
+    presets: Mapping[PresetName, PresetEntry] = {}
+    traces: bool = False
+    """Whether a line on every call of a mixture is kept in the home folder."""
+
+
 class FileConfig(Written, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -236,3 +275,4 @@ class FileConfig(Written, frozen=True, kw_only=True):
     streaming: Streaming = Streaming()
     tools: Tools = Tools()
     sessions: Sessions = Sessions()
+    moa: Moa = Moa()

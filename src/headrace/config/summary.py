@@ -44,8 +44,9 @@ def summary(config: Config, env: Mapping[str, str]) -> Summary:
 
 
 def providers_in_use(config: Config) -> list[ProviderConfig]:
-    """The providers of the model and of its fallbacks, in that order."""
-    names = dict.fromkeys(ref.provider for ref in (config.model, *config.fallback_models) if ref)
+    """The providers of the model and of its fallbacks, in that order; of a mixture, those of its models."""
+    refs = [each for ref in (config.model, *config.fallback_models) if ref for each in config.asked(ref)]
+    names = dict.fromkeys(ref.provider for ref in refs)
     return [config.providers[name] for name in names if name in config.providers]
 
 

@@ -119,7 +119,8 @@ class ModelCall:
         recorder: Recorder,
         around: Surroundings,
     ) -> None:
-        self._call = call
+        self.number = self._call = call
+        self.model_id = candidates[0].model_id
         self._purpose: Purpose = purpose
         self._candidates = candidates
         self._options = options
@@ -133,7 +134,7 @@ class ModelCall:
         self._messages = messages
         self._seam = seam
         self._empty_is_an_end = empty_is_an_end
-        self._recorder.record([CallStarted(self._call, self._purpose, self._candidates[0].model_id)])
+        self._recorder.record([CallStarted(self._call, self._purpose, self.model_id)])
         first: Cause | None = None
         lasts: list[tuple[str, Cause]] = []
         for candidate in self._candidates:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from headrace.agent.decide import AGENT, ALONE, Ask, Close, Compact, Plan, RunTools, decide
+from headrace.agent.decide import AGENT, ALONE, Advise, Ask, Close, Compact, Plan, RunTools, decide
 from headrace.agent.history import Context
 from headrace.errors import Cause, StoreError
 from headrace.events import (
@@ -29,6 +29,7 @@ from headrace.events import (
     TurnOpened,
 )
 from headrace.limits import SUMMARY_MAX_CHARS
+from headrace.runtime.advice import Round
 from headrace.runtime.call import ModelCall, Surroundings
 from headrace.runtime.follow import Signal, follow
 from headrace.runtime.question import Candidate, Options
@@ -65,6 +66,7 @@ class Turn:
         plan: Plan = AGENT,
         recall: Recall = nothing,
         toolbox: Toolbox | None = None,
+        references: Sequence[Candidate] = (),
     ) -> None:
         self.log = log
         self._recall = recall
@@ -72,6 +74,7 @@ class Turn:
         log.watch(self._signal)
         self._recorder = Recorder(log, around.clock)
         self._candidates = candidates
+        self._references = references
         self._around = around
         self._options = options or Options()
         self._plan = plan
@@ -85,6 +88,11 @@ class Turn:
         return self.log.turn
 
     @property
+    def mixed(self) -> bool:
+        """Whether a mixture of models answers."""
+        return self._plan.mixture is not None
+
+    @property
     def last_activity(self) -> float:
         """When a provider last gave a sign of life, on the monotonic clock."""
         return self._recorder.last_activity
@@ -96,8 +104,9 @@ class Turn:
 
     def open(self, messages: Sequence[Message], session: str = "") -> None:
         """Accept the messages: from here on the turn is in its log, whatever happens to the process."""
-        opened = TurnOpened(LOG_VERSION, tuple(messages), session, self._candidates[0].model_id)
-        self._recorder.record([opened])
+        mixture = self._plan.mixture
+        model = mixture.name if mixture else self._candidates[0].model_id
+        self._recorder.record([TurnOpened(LOG_VERSION, tuple(messages), session, model)])
 
     def begin(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"turn {self.id}")
@@ -192,8 +201,10 @@ class Turn:
                     self._recorder.record([TurnClosed(outcome, cause)])
                     return
                 case Ask(messages, seam):
-                    call = self._call("reply", self._options)
+                    call = self._call("reply", self._candidates, self._options)
                     await call.run(messages, seam, empty_is_an_end=self._after_tools())
+                case Advise(messages):
+                    await self._seek_advice(messages)
                 case Compact(through, messages):
                     await self._compact(through, messages)
                 case RunTools(call_number, parts):
@@ -201,12 +212,23 @@ class Turn:
                     await self._tools.run(call_number, parts)
         await self._abort(self._stopped)
 
-    def _call(self, purpose: Purpose, options: Options) -> ModelCall:
-        number = len(self._recorder.folded().replies) + 1
-        return ModelCall(number, purpose, self._candidates, options, self._recorder, self._around)
+    def _call(
+        self, purpose: Purpose, candidates: Sequence[Candidate], options: Options, place: int = 0
+    ) -> ModelCall:
+        number = len(self._recorder.folded().replies) + 1 + place
+        return ModelCall(number, purpose, candidates, options, self._recorder, self._around)
+
+    async def _seek_advice(self, messages: tuple[Message, ...]) -> None:
+        mixture = self._plan.mixture
+        assert mixture is not None
+        calls = [
+            self._call("advice", [reference], Options(), place)
+            for place, reference in enumerate(self._references)
+        ]
+        await Round(calls, mixture, self._recorder, self._around.clock).run(messages)
 
     async def _compact(self, through: str, messages: tuple[Message, ...]) -> None:
-        end = await self._call("summary", Options()).run(messages)
+        end = await self._call("summary", self._candidates, Options()).run(messages)
         summary = self._recorder.folded().replies[end.call].text()[:SUMMARY_MAX_CHARS].strip()
         if isinstance(end, ReplyEnded) and summary:
             self._recorder.record([HistoryCompacted(through, summary, end.call)])
@@ -216,8 +238,7 @@ class Turn:
     def _after_tools(self) -> bool:
         """Tools have just answered and text has been shown: the model may have nothing to add."""
         folded = self._recorder.folded()
-        last = folded.replies.get(len(folded.replies))
-        return last is not None and bool(last.tool_calls()) and bool(folded.answer_text())
+        return bool(folded.tool_calls()) and bool(folded.answer_text())
 
     async def _abort(self, cause: Cause) -> None:
         """End the turn early, and with it whatever its tools have left running."""

@@ -35,14 +35,16 @@ def closing(machine: Machine, folded: Folded, cause: Cause, outcome: Outcome | N
     ]
 
 
+def ending_of(call: int, machine: Machine, folded: Folded, cause: Cause) -> Event:
+    """What ends a call that is under way."""
+    if machine.state("call", call) == "visible":
+        return ReplyCut(call, cause, folded.open_tool_names(call))
+    return CallFailed(call, cause)
+
+
 def ending(machine: Machine, folded: Folded, cause: Cause) -> list[Event]:
     """What ends everything that is under way within the turn."""
-    events: list[Event] = []
-    for call in _numbers(machine.unfinished("call")):
-        if machine.state("call", call) == "visible":
-            events.append(ReplyCut(call, cause, folded.open_tool_names(call)))
-        else:
-            events.append(CallFailed(call, cause))
+    events = [ending_of(call, machine, folded, cause) for call in _numbers(machine.unfinished("call"))]
     status: ToolStatus = "unknown" if cause.code == "crashed" else "cancelled"
     result = UNKNOWN_RESULT if status == "unknown" else CANCELLED_RESULT
     for key in machine.unfinished("tool"):

@@ -5,7 +5,7 @@ counts. It never looks back, so reading a log bit by bit costs what reading it o
 and joined when somebody asks. A replaced attempt leaves nothing behind but its usage in `spent`, because it was paid.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, assert_never
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from headrace.errors import Cause, Outcome
 from headrace.events import (
     VISIBLE_KINDS,
+    AdviceSought,
     ApprovalAsked,
     ApprovalGiven,
     AssistantMessage,
@@ -49,6 +50,15 @@ from headrace.events import (
 
 NOT_RUN: Final = "This tool was not run: the turn ended before."
 INTERRUPTED: Final = "[Here the next message came, and the answer was not gone on with.]"
+
+
+Advised = Callable[[AdviceSought], Sequence[Message]]
+"""How a model is told what a round of advice has brought."""
+
+
+def unadvised(_: AdviceSought) -> Sequence[Message]:
+    """What an adviser said is for the reply it was sought for, and no part of the history."""
+    return ()
 
 
 class Part:
@@ -145,7 +155,10 @@ class Folded:
         self.notices: list[NoticeShown] = []
         self.compaction: HistoryCompacted | None = None
         self.closed: TurnClosed | None = None
-        self._steps: list[int | InputAdded] = []  # replies and late inputs, in order
+        self.rounds: list[AdviceSought] = []
+        self._steps: list[
+            int | InputAdded | AdviceSought
+        ] = []  # replies, and what comes between them, in order
 
     def catch_up(self, entries: Iterable[Recorded]) -> "Folded":
         for recorded in entries:
@@ -180,6 +193,9 @@ class Folded:
             case ToolFinished(call, part):
                 self.results[call, part] = event
             case InputAdded():
+                self._steps.append(event)
+            case AdviceSought():
+                self.rounds.append(event)
                 self._steps.append(event)
             case NoticeShown():
                 self.notices.append(event)
@@ -264,34 +280,34 @@ class Folded:
 
     # --- what the next call is told
 
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self, advised: "Advised" = unadvised) -> tuple[Message, ...]:
         """The turn as messages: its input, what was replied, and what the tools said.
 
-        What a closed turn has not heard belongs to the next one, which a crash does not let happen.
+        What a closed turn has not heard belongs to the next one, which a crash does not let happen. Advice is told
+        where it was sought, in the words of `advised`.
         """
         out: list[Message] = list(self.opened.input) if self.opened else []
         left_to_next = self.closed is not None and self.closed.cause.code != "crashed"
-        unheard = len(self._unheard()) if left_to_next else 0
-        for step in self._steps[: len(self._steps) - unheard]:
-            if isinstance(step, InputAdded):
-                out += step.input
-            else:
+        last = self._last_asked() if left_to_next else len(self._steps)
+        for place, step in enumerate(self._steps):
+            if isinstance(step, AdviceSought):
+                out += advised(step)
+            elif isinstance(step, int):
                 out += self._as_messages(self.replies[step])
+            elif place < last:
+                out += step.input
         if self.closed is not None and self.closed.cause.code == "interrupted":
             out.append(user_message(INTERRUPTED))
         return tuple(out)
 
     def unheard(self) -> tuple[Message, ...]:
         """Input that was added after the last reply was asked for."""
-        return tuple(message for added in self._unheard() for message in added.input)
+        late = self._steps[self._last_asked() + 1 :]
+        return tuple(message for step in late if isinstance(step, InputAdded) for message in step.input)
 
-    def _unheard(self) -> list[InputAdded]:
-        late: list[InputAdded] = []
-        for step in reversed(self._steps):
-            if not isinstance(step, InputAdded):
-                break
-            late.append(step)
-        return late[::-1]
+    def _last_asked(self) -> int:
+        """The place of the last reply that was asked for."""
+        return max((place for place, step in enumerate(self._steps) if isinstance(step, int)), default=-1)
 
     def _as_messages(self, reply: Reply) -> list[Message]:
         match reply.end:

@@ -11,6 +11,7 @@ from typing import Final, assert_never
 from headrace.errors import IllegalTransition
 from headrace.events import (
     VISIBLE_KINDS,
+    AdviceSought,
     ApprovalAsked,
     ApprovalGiven,
     AttemptReplaced,
@@ -123,7 +124,14 @@ class Machine:
                 return [("turn", TURN_KEY, "QuestionAsked"), ("question", question, "QuestionAsked")]
             case QuestionAnswered(question):
                 return [("question", question, "QuestionAnswered")]
-            case TurnOpened() | InputAdded() | NoticeShown() | HistoryCompacted() | TurnClosed():
+            case (
+                TurnOpened()
+                | InputAdded()
+                | AdviceSought()
+                | NoticeShown()
+                | HistoryCompacted()
+                | TurnClosed()
+            ):
                 return [("turn", TURN_KEY, type(event).__name__)]
             case _:
                 assert_never(event)

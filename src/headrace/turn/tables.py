@@ -35,7 +35,7 @@ TURN: Final[Table] = {
     (NEW, "TurnOpened"): "open",
     **_stays(
         "open", "InputAdded", "CallStarted", "ToolStarted", "ApprovalAsked", "QuestionAsked", "NoticeShown",
-        "HistoryCompacted",
+        "HistoryCompacted", "AdviceSought",
     ),
     ("open", "TurnClosed"): "closed",
 }  # fmt: skip

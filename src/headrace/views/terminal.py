@@ -11,13 +11,17 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from headrace.events import (
+    AdviceShown,
+    AdviceSought,
     ApprovalAsked,
     ApprovalGiven,
+    CallStarted,
     Event,
     NoticeShown,
     PartGrew,
     PartKind,
     PartStarted,
+    Purpose,
     QuestionAnswered,
     QuestionAsked,
     ReplyCut,
@@ -94,6 +98,10 @@ class TerminalView:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, int], PartKind] = {}
+        self._advisers: dict[int, str] = {}
+        self._advice: dict[int, list[str]] = {}
+        self._aside_calls: set[int] = set()  # advice and summaries: nothing of theirs is the answer
+        self._show: AdviceShown = "summary"
         self._begun = False
         self._reply = 0  # the call whose text was shown last
         self._goes_on = False
@@ -110,8 +118,16 @@ class TerminalView:
                 self._grew(call, self._kinds[call, part], text, out)
             case PartStarted(call, part, kind):
                 self._kinds[call, part] = kind
-            case ReplyCut() | ReplyEnded():
+            case CallStarted(call, purpose, model) if purpose != "reply":
+                self._aside_calls.add(call)
+                self._begun_aside(call, purpose, model, out)
+            case ReplyEnded(call, reason) if call in self._aside_calls:
+                if reason in ("stop", "length"):  # of any other a notice tells
+                    self._advised(call, out)
+            case ReplyCut(call) | ReplyEnded(call) if call not in self._aside_calls:
                 self._goes_on = goes_on(event)
+            case AdviceSought(show=show):
+                self._show = show
             case NoticeShown(text=text):
                 out.append(Aside(harmless(text)))
             case ToolStarted(name=name, arguments=arguments):
@@ -133,8 +149,28 @@ class TerminalView:
             case _:
                 pass
 
+    def _begun_aside(self, call: int, purpose: Purpose, model: str, out: list[Piece]) -> None:
+        if purpose == "summary":
+            out.append(Aside("The conversation is long: its beginning is being summarised."))
+            return
+        self._advisers[call] = model
+        if self._show != "off":
+            out.append(Aside(harmless(f"{model} is asked for advice")))
+
+    def _advised(self, call: int, out: list[Piece]) -> None:
+        """An adviser's answer is whole; one that failed is told of in a notice."""
+        text = "".join(self._advice.pop(call, ())).strip()
+        if call not in self._advisers or self._show == "off" or not text:
+            return
+        out.append(Aside(harmless(f"{self._advisers[call]} has advised ({len(text.split())} words)")))
+        if self._show == "full":
+            out += [Aside(harmless(f"  {line}")) for line in text.splitlines()]
+
     def _grew(self, call: int, kind: PartKind, text: str, out: list[Piece]) -> None:
-        if kind == "reasoning":
+        if call in self._aside_calls:
+            if kind == "text":
+                self._advice.setdefault(call, []).append(text)
+        elif kind == "reasoning":
             out.append(Thought(harmless(text)))
         elif kind in ("text", "refusal"):
             self._answer(call, harmless(text), out)

@@ -12,7 +12,9 @@ from typing import Final, Protocol, TextIO
 
 import msgspec
 
+from headrace.agent.mixture import Mixture
 from headrace.config import Config
+from headrace.errors import ConfigError
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.doctor import PATIENCE, diagnose
 from headrace.runtime.question import Candidate
@@ -44,12 +46,18 @@ class Wired(Protocol):
 
     def candidates(self, model: str | None = None) -> list[Candidate]: ...
 
+    def mixture(self, model: str | None = None) -> tuple[Mixture | None, list[Candidate]]: ...
+
 
 async def doctor(
     app: Wired, model: str | None, out: TextIO, *, as_json: bool = False, patience: Patience = PATIENCE
 ) -> int:
     """Examine `model`, or the configured one; returns the exit status. Raises ConfigError before anything is asked."""
     candidate = app.candidates(model)[0]
+    mixture, references = app.mixture(model)
+    if mixture is not None:
+        models = " or ".join(dict.fromkeys(each.model_id for each in (candidate, *references)))
+        raise ConfigError(f"{mixture.name} is a mixture; examine one of its models: {models}")
     with _progress(out, lively=out.isatty() and not as_json) as say:
         diagnosis = await diagnose(
             candidate, _subject(app.config, candidate), SystemClock(), patience=patience, progress=say

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.config import Config, ModelConfig, ModelRef, ProviderConfig, load
 from headrace.config.known import READY_MADE
+from headrace.config.resolved import MOA
 from headrace.config.summary import host, providers_in_use, variables
 from headrace.providers.http import Endpoint, HttpClient
 from headrace.providers.model_list import ModelList, Served
@@ -109,8 +110,17 @@ def _models(config: Config) -> list[ModelRow]:
         roles[config.model] = "model"
     for place, ref in enumerate(config.fallback_models, start=1):
         roles.setdefault(ref, f"fallback {place}")
-    refs = dict.fromkeys((*roles, *config.models))
-    return [ModelRow(str(ref), roles.get(ref, ""), _settings(config.model_settings(ref))) for ref in refs]
+    mixtures = [ModelRef(MOA, name) for name in config.presets]
+    refs = dict.fromkeys((*roles, *mixtures, *config.models))
+    return [ModelRow(str(ref), roles.get(ref, ""), _told(ref, config)) for ref in refs]
+
+
+def _told(ref: ModelRef, config: Config) -> dict[str, Any]:
+    """What there is to say of a model: its settings, or who is in the mixture."""
+    if ref.provider != MOA:
+        return _settings(config.model_settings(ref))
+    preset = config.presets[ref.model]
+    return {"aggregator": str(preset.aggregator), "references": " + ".join(map(str, preset.references))}
 
 
 def _settings(given: ModelConfig) -> dict[str, Any]:

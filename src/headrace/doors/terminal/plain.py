@@ -35,6 +35,7 @@ class Printer:
         self._step = 0
         self._column = 0  # whether the answer's last line is unfinished
         self._thinking = False
+        self._waits = False
 
     def start(self) -> None:
         if self._lively and self._spinner is None:
@@ -63,6 +64,9 @@ class Printer:
                     pass
         self._out.flush()
         self._err.flush()
+        if self._waits:  # something was said beside the answer, and the answer is still to come
+            self._waits = False
+            self.start()
 
     def finish(self) -> None:
         self._stop_spinner()
@@ -74,6 +78,7 @@ class Printer:
         self._err.flush()
 
     def _answer(self, text: str) -> None:
+        self._waits = False
         self._stop_spinner()
         self._end_thought()
         self._out.write(text)
@@ -87,11 +92,13 @@ class Printer:
             self._out.flush()
             self._column = 0
         self._err.write(f"· {text}\n")
+        self._waits = True
 
     def _asking(self, kind: str, text: str, choices: tuple[str, ...]) -> None:
         self._aside(text)
         for number, choice in enumerate(choices, start=1):
             self._aside(f"{number}. {choice}")
+        self._waits = False
         self._err.write("Allow it? [y/N] " if kind == "approval" else "> ")
 
     def _thought(self, text: str) -> None:
