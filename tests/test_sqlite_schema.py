@@ -48,7 +48,9 @@ def test_every_earlier_schema_becomes_this_one(tmp_path: Path, schema: int) -> N
         store.append("new", a_turn("n", "A new wheel"))
         settle(store)
         if schema:
-            golden = [events.decode(line) for line in (GOLDEN / "sessions-log.jsonl").read_bytes().splitlines()]
+            golden = [
+                events.decode(line) for line in (GOLDEN / "sessions-log.jsonl").read_bytes().splitlines()
+            ]
             assert flat(store.turns("golden")) == golden
             assert fold(store.since("trip", "t1")).answer_text() == "A channel that brings water to a wheel."
             assert [hit.session for hit in store.search("wheel")] == ["new", "trip"]
