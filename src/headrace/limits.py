@@ -20,8 +20,13 @@ SSE_EVENT_MAX_BYTES: Final = 16 * MIB
 BODY_MAX_BYTES: Final = 64 * MIB
 # Output windows end near 400k tokens, about 2 MB of text; past this a provider is repeating itself.
 REPLY_MAX_CHARS: Final = 32 * MIB
+# What a reply wants back verbatim: signatures, encrypted reasoning, images that a hosted tool has made. Whole items
+# repeat the text of their parts, so they get the room of a whole answer.
+REPLY_ITEMS_MAX_CHARS: Final = 64 * MIB
 # Parts in one reply. Models ask for a few tools at once; thousands mean a broken index.
 REPLY_MAX_PARTS: Final = 4096
+# Tool calls in one reply. Looking for the call a delta belongs to passes those that are open.
+REPLY_MAX_CALLS: Final = 512
 # Tool arguments carry whole files at times, never more than a reply.
 TOOL_ARGUMENTS_MAX_CHARS: Final = 8 * MIB
 # A tag of inline reasoning or tool markup that is still undecided; longer text cannot be one.

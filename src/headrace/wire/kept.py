@@ -15,8 +15,8 @@ from headrace.wire import jsontext
 _GROWING: Final = ("text", "summary", "data")
 
 
-class _Pieces(list[str]):
-    """Text of an entry, still growing."""
+class Pieces(list[str]):
+    """Text that is still growing."""
 
 
 class Kept:
@@ -50,7 +50,7 @@ class Kept:
                 for entry in value:
                     self._append(old, entry)
             elif value not in (None, "", [], {}):
-                self._count(len(name) + _size(value))
+                self._count(len(name) + size(value))
                 into[name] = value
 
     def _append(self, entries: list[Any], new: Any) -> None:
@@ -58,19 +58,19 @@ class Kept:
         if isinstance(last, dict) and isinstance(new, dict) and _continues(last, new):
             self._grow(last, new)
         else:
-            self._count(_size(new))
+            self._count(size(new))
             entries.append(new)
 
     def _grow(self, entry: dict[str, Any], new: Mapping[str, Any]) -> None:
         for name, value in new.items():
             old = entry.get(name)
-            if name in _GROWING and isinstance(value, str) and isinstance(old, str | _Pieces):
-                pieces = old if isinstance(old, _Pieces) else _Pieces([old])
+            if name in _GROWING and isinstance(value, str) and isinstance(old, str | Pieces):
+                pieces = old if isinstance(old, Pieces) else Pieces([old])
                 pieces.append(value)
                 self._count(len(value))
                 entry[name] = pieces
             elif value is not None and value != old:
-                self._count(len(name) + _size(value))
+                self._count(len(name) + size(value))
                 entry[name] = value
 
 
@@ -80,13 +80,14 @@ def _continues(last: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return not (last.get("id") and new.get("id") and last["id"] != new["id"])
 
 
-def _size(value: Any) -> int:
+def size(value: Any) -> int:
+    """Characters it takes as JSON text."""
     return len(value) if isinstance(value, str) else len(jsontext.dump(value))
 
 
 def _joined(value: Any) -> Any:
     match value:
-        case _Pieces():
+        case Pieces():
             return "".join(value)
         case dict():
             return {name: _joined(field) for name, field in value.items()}

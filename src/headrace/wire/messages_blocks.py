@@ -17,6 +17,7 @@ from headrace.errors import MalformedStream
 from headrace.limits import TOOL_ARGUMENTS_MAX_CHARS, TOOL_NAME_MAX_CHARS
 from headrace.wire import jsontext
 from headrace.wire.dialect import Dialect, Tools
+from headrace.wire.kept import Pieces, size
 from headrace.wire.lanes import Lane, after_first, close_all
 from headrace.wire.parts import Parts
 from headrace.wire.prose import Prose
@@ -46,6 +47,7 @@ class Block:
 
     def __init__(self, room: Room, fields: dict[str, Any]) -> None:
         self._parts = room.parts
+        self._parts.count(size(fields))
         self._fields = fields
         self._pieces: list[str] = []
 
@@ -58,20 +60,31 @@ class Block:
         if delta.get("type") in TEXT_OF:
             raise MalformedStream("a delta for a block of another kind")
         for name, value in delta.items():
-            if name == "citation":
-                citations = self._fields.get("citations")
-                self._fields["citations"] = [*(citations if isinstance(citations, list) else []), value]
-            elif name != "type" and value is not None:
-                self._fields[name] = self._joined(name, value)
+            if name != "type" and value is not None:
+                self._parts.count(len(name) + size(value))
+                self._keep(name, value)
 
     def close(self) -> None:
+        grown = {name: "".join(value) for name, value in self._fields.items() if isinstance(value, Pieces)}
+        self._fields |= grown
+        self._end()
+
+    def _end(self) -> None:
         raise NotImplementedError
 
-    def _joined(self, name: str, value: Any) -> Any:
+    def _keep(self, name: str, value: Any) -> None:
+        if name == "citation":
+            name, citations = "citations", self._fields.get("citations")
+            if isinstance(citations, list):
+                citations.append(value)
+                return
+            value = [value]
         before = self._fields.get(name)
-        if name != "signature" and isinstance(before, str) and isinstance(value, str):
-            return before + value
-        return value
+        if name != "signature" and isinstance(before, str | Pieces) and isinstance(value, str):
+            before = before if isinstance(before, Pieces) else Pieces([before])
+            before.append(value)
+            value = before
+        self._fields[name] = value
 
     def _initial(self, name: str) -> str:
         """Text the block started with."""
@@ -96,7 +109,7 @@ class Text(Block):
             self._pieces.append(text)
             self._prose.feed(text)
 
-    def close(self) -> None:
+    def _end(self) -> None:
         self._prose.end()
         plain = not self._fields.get("citations") and self._fields.keys() <= {"type", "text", "citations"}
         close_all(self._parts, [self._lane], "" if plain else self._item("text"))
@@ -114,7 +127,7 @@ class Thinking(Block):
         self._pieces.append(text)
         self._parts.grow_call(self._part, text)
 
-    def close(self) -> None:
+    def _end(self) -> None:
         whole = self._item("thinking") if "thinking" in self._fields else jsontext.dump(self._fields)
         self._parts.close_call(self._part, whole)
 
@@ -165,7 +178,7 @@ class ToolUse(_WithInput):
         super().grow(text)
         self._parts.grow_call(self._part, text)
 
-    def close(self) -> None:
+    def _end(self) -> None:
         text = self._input()
         if not self._size:
             self._parts.grow_call(self._part, text)
@@ -183,7 +196,7 @@ class Opaque(_WithInput):
     def merge(self, delta: dict[str, Any]) -> None:
         super().merge({**delta, "type": ""})
 
-    def close(self) -> None:
+    def _end(self) -> None:
         text = self._input() if self._size else ""
         whole = self._with_input(text) if jsontext.is_whole_object(text) else jsontext.dump(self._fields)
         self._parts.close_call(self._part, whole)

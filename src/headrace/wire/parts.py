@@ -12,7 +12,7 @@ Text is only ever appended as valid Unicode: the first half of a surrogate pair 
 
 from headrace.errors import MalformedStream
 from headrace.events import Event, PartClosed, PartGrew, PartKind, PartStarted
-from headrace.limits import REPLY_MAX_CHARS, REPLY_MAX_PARTS
+from headrace.limits import REPLY_ITEMS_MAX_CHARS, REPLY_MAX_CHARS, REPLY_MAX_PARTS
 from headrace.wire import jsontext
 
 
@@ -28,6 +28,7 @@ class Parts:
         self._prose_item = ""
         self._halves: dict[int, str] = {}  # part -> the first half of a surrogate pair
         self._chars = 0
+        self._item_chars = 0
         self._ids: set[str] = set()
         self.out: list[Event] = []
         self.calls = 0
@@ -93,6 +94,7 @@ class Parts:
     def start_call(self, tool_id: str, name: str) -> int:
         """Open a tool call and return its number."""
         self.close_prose()
+        self.count(len(tool_id))
         part = self._number()
         self.calls += 1
         self._ids.add(tool_id)
@@ -127,6 +129,11 @@ class Parts:
         self.out.append(PartGrew(self._call, part, text))
 
     def _close(self, part: int, item: str) -> None:
+        self._item_chars += len(item)
+        if self._item_chars > REPLY_ITEMS_MAX_CHARS:
+            raise MalformedStream(
+                f"what a reply wants back is longer than {REPLY_ITEMS_MAX_CHARS} characters"
+            )
         if self._halves.pop(part, ""):
             self.out.append(PartGrew(self._call, part, "\ufffd"))
         self.out.append(PartClosed(self._call, part, item))

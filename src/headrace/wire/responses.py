@@ -212,8 +212,7 @@ class _Items:
         if type(item) is not kind:
             raise MalformedStream("an item became one of another kind")
         if item_id:
-            item.id = item_id
-            self._by_id[item_id] = item
+            self._name(item, item_id)
         return item
 
     def _is_elsewhere(self, item: Item, index: int | None) -> bool:
@@ -226,8 +225,14 @@ class _Items:
         self._by_index[len(self._all) if index is None else index] = opened
         self._all.append(opened)
         if opened.id:
-            self._by_id[opened.id] = opened
+            self._name(opened, opened.id)
         return opened
+
+    def _name(self, item: Item, item_id: str) -> None:
+        if self._by_id.get(item_id) is not item:
+            self._room.parts.count(len(item_id))
+        item.id = item_id
+        self._by_id[item_id] = item
 
 
 # --- the reply ------------------------------------------------------------------------------------------

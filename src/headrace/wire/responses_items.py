@@ -174,7 +174,9 @@ class Call(Item):
         if self._size > TOOL_ARGUMENTS_MAX_CHARS:
             raise MalformedStream(f"tool arguments are longer than {TOOL_ARGUMENTS_MAX_CHARS} characters")
         self._sofar.add(text)
-        if self._part is not None:
+        if self._part is None:
+            self._parts.count(len(text))
+        else:
             self._parts.grow_call(self._part, text)
 
     def fill_arguments(self, whole: str) -> None:

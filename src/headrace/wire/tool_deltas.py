@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import MalformedStream
-from headrace.limits import REPLY_MAX_PARTS, TOOL_ARGUMENTS_MAX_CHARS, TOOL_NAME_MAX_CHARS
+from headrace.limits import REPLY_MAX_CALLS, TOOL_ARGUMENTS_MAX_CHARS, TOOL_NAME_MAX_CHARS
 from headrace.wire import jsontext
 from headrace.wire.dialect import Tools
 from headrace.wire.kept import Kept
@@ -114,12 +114,14 @@ class ToolCalls:
                 self._name(another, call.next_name)
             return another
         if delta.id and not call.provider_id:
+            self._parts.count(len(delta.id))
             call.provider_id = delta.id
         return call
 
     def _new(self, delta: ToolDelta) -> _Call:
-        if len(self._open) >= REPLY_MAX_PARTS:
-            raise MalformedStream(f"a reply has more than {REPLY_MAX_PARTS} tool calls")
+        if len(self._open) >= REPLY_MAX_CALLS:
+            raise MalformedStream(f"a reply has more than {REPLY_MAX_CALLS} tool calls")
+        self._parts.count(len(delta.id or ""))
         self._open.append(_Call(delta.index, delta.id or "", Kept(self._parts.count)))
         return self._open[-1]
 
