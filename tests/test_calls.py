@@ -1,6 +1,7 @@
 """One model call against every fault of the model server: the right end and cause, and nothing shown twice."""
 
 import itertools
+import json
 from typing import NamedTuple
 
 import pytest
@@ -376,6 +377,22 @@ async def test_a_cut_tool_call_is_said_and_asked_for_again(protocol: ProtocolNam
         assert closed(turn).outcome == "tool_calls"
         assert [part.name for part in turn.folded().tool_calls()] == ["weather"]
         assert "weather" in str(lab.server.requests[1].body)
+
+
+async def test_a_call_that_is_lost_between_its_name_and_its_arguments_is_said_by_its_name() -> None:
+    """Providers gather long arguments before they send the first of them; here is where most streams stall."""
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}}
+    deltas: list[dict[str, object]] = [{"content": "I look. "}, {"tool_calls": [call]}]
+    chunks = (b"data: %b\n\n" % json.dumps({"choices": [{"index": 0, "delta": d}]}).encode() for d in deltas)
+    async with bench(patience=IMPATIENT) as lab:
+        lab.server.enqueue(Script(Raw(tuple(chunks), end="stall")), Script(Reply((Say("It rains."),))))
+        turn = await lab.run(options=Options(tools=TOOLS))
+        cut = next(e for e in events(turn) if isinstance(e, ReplyCut))
+        assert (cut.cause.code, cut.dropped) == ("stalled_gap", ("weather",))
+        notices = [e.text for e in events(turn) if isinstance(e, NoticeShown)]
+        assert notices == ["Stream stalled mid tool-call (weather). Nothing of it was run."]
+        assert "weather" in str(lab.server.requests[1].body["messages"][-1])
+        assert turn.folded().answer_text() == "I look. \n\nIt rains."
 
 
 async def test_a_tool_call_cut_again_and_again_ends_within_its_bound() -> None:

@@ -414,6 +414,23 @@ def test_events_come_with_the_bytes_that_bring_them() -> None:
     assert decoder.feed(named)[1:] == [PartStarted(1, 2, "tool_call", "a", "f"), PartGrew(1, 2, "{")]
 
 
+@pytest.mark.parametrize(
+    ("opening", "known"),
+    [
+        ({"id": "a", "function": {"name": "find", "arguments": ""}}, True),
+        ({"id": "a", "function": {"name": "get_ti", "arguments": ""}}, False),
+        ({"id": "a", "function": {"name": "get", "arguments": ""}}, False),  # get_time begins with it
+        ({"id": "a", "function": {"name": "nothing", "arguments": ""}}, False),
+        ({"function": {"name": "find", "arguments": ""}}, False),  # its id may follow
+    ],
+)
+def test_a_call_is_known_by_its_name_where_no_other_can_be_meant(opening: Any, *, known: bool) -> None:
+    decoder = Decoder(tools={"find": {}, "get": {}, "get_time": {}})
+    events = decoder.feed(chunk({"content": "I look."}) + call_chunk(index=0, **opening))
+    started = [e for e in events if isinstance(e, PartStarted) and e.kind == "tool_call"]
+    assert started == ([PartStarted(1, 2, "tool_call", "a", "find")] if known else [])
+
+
 # --- cost -----------------------------------------------------------------------------------------------
 
 

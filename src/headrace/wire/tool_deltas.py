@@ -31,7 +31,9 @@ class ToolDelta(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Call:
-    """A tool call as far as it has come. It starts once its name is sure: when arguments come, or at its end."""
+    """A tool call as far as it has come. It starts once its name is sure: when it is offered and no longer name begins
+    with it, when arguments come, or at its end.
+    """
 
     def __init__(self, index: int | None, provider_id: str, kept: Kept) -> None:
         self.index = index
@@ -154,6 +156,12 @@ class ToolCalls:
         call.name = offered or (name if name.startswith(call.name) else joined)
         if len(call.name) > TOOL_NAME_MAX_CHARS:
             raise MalformedStream(f"a tool's name is longer than {TOOL_NAME_MAX_CHARS} characters")
+        if call.provider_id and self._is_sure(call.name):
+            self._start(call)
+
+    def _is_sure(self, name: str) -> bool:
+        """Whether `name` is a tool's, and can no longer become another's: providers stall between it and arguments."""
+        return name in self._tools and sum(other.startswith(name) for other in self._tools) == 1
 
     def _grow(self, call: _Call, arguments: str) -> None:
         if self._cumulative:
