@@ -394,9 +394,9 @@ class Decoder(feeding.StreamDecoder):
         self._chat = _Reply(call, first_part, dialect, tools or {})
         super().__init__(self._chat)
 
-    def close(self) -> list[Event]:
+    def _end(self) -> None:
         self._chat.closed = True
-        return super().close()
+        super()._end()
 
 
 class BodyDecoder(feeding.BodyDecoder):

@@ -5,6 +5,7 @@ writes to `parts`, sets `done` on terminal evidence and raises CallError when it
 what is the same for every protocol: cut the stream, keep the first failure, ignore what comes after an end.
 """
 
+import contextlib
 from typing import Protocol
 
 from headrace.errors import CallError, Cause, MalformedStream
@@ -67,10 +68,14 @@ class StreamDecoder:
         if self._reply.done or self.failure is not None:
             return []
         try:
-            self._reply.end_of_stream()
+            self._end()
         except CallError as failure:
             self._fail(failure)
         return self._reply.parts.take()
+
+    def _end(self) -> None:
+        """Nothing more will be read."""
+        self._reply.end_of_stream()
 
     def _read(self, whole: list[sse.ServerSentEvent]) -> None:
         reply = self._reply
@@ -84,6 +89,10 @@ class StreamDecoder:
                 reply.event(data, event.name)
 
     def _fail(self, failure: CallError) -> None:
+        if isinstance(failure, MalformedStream) and self._reply.finished:
+            # The answer has its terminal evidence; rubbish behind it is an end like a connection that breaks there.
+            with contextlib.suppress(CallError):
+                self._end()
         if self._reply.done:
             return  # what followed the end was no part of the answer
         self.failure = failure

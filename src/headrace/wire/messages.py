@@ -225,10 +225,12 @@ class _Reply:
     def end_of_stream(self) -> None:
         if not self._reason:
             raise no_terminal("it ended without a stop reason")
+        end = finish.meaning(self._reason, has_calls=self.parts.calls > 0)
+        if end == "tool_calls" and not all(block.whole for block in self._blocks.values()):
+            raise no_terminal("the stream ended within a tool call")
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
-        end = finish.meaning(self._reason, has_calls=self.parts.calls > 0)
         if isinstance(end, CallError):
             raise end
         self.parts.out += [*self.usage(), ReplyEnded(self._call, end, self._model, self._reason)]

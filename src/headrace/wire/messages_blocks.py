@@ -51,6 +51,11 @@ class Block:
         self._fields = fields
         self._pieces: list[str] = []
 
+    @property
+    def whole(self) -> bool:
+        """Whether it may stop where it is."""
+        return True
+
     def grow(self, text: str) -> None:
         """Take the text of a delta."""
         self._pieces.append(text)
@@ -173,6 +178,10 @@ class ToolUse(_WithInput):
         tool_id = self._parts.tool_id(jsontext.repair(self._initial("id")))
         self._fields = {**fields, "id": tool_id}
         self._part = self._parts.start_call(tool_id, name)
+
+    @property
+    def whole(self) -> bool:
+        return jsontext.is_whole_object(self._input())
 
     def grow(self, text: str) -> None:
         super().grow(text)

@@ -320,6 +320,9 @@ class _Reply:
     def body(self, data: bytes) -> None:
         response = _response_of(data)
         if response.error is None and response.status not in _ENDS:
+            answer = _object(data, "an answer")
+            if answer.get("type") == "error":
+                raise _failure(answer)
             raise no_terminal(
                 f"the provider answered while it was {failures.clip(response.status, 80) or 'unknown'}"
             )
@@ -349,11 +352,14 @@ class _Reply:
             raise _failure(_object(data, "an event"))
         for index, item in enumerate(response.output or ()):
             self._items.finished(item, index, repeated=True)
-        for left in self._items:
-            if not left.done:
-                left.close("")
         reason = _reason(status, response)
-        self.parts.out += [*self.usage(), ReplyEnded(self._call, self._meaning(reason), self._model, reason)]
+        end = self._meaning(reason)
+        unfinished = [item for item in self._items if not item.done]
+        if end == "tool_calls" and not all(item.whole for item in unfinished):
+            raise no_terminal("the answer ended within a tool call")
+        for left in unfinished:
+            left.close("")
+        self.parts.out += [*self.usage(), ReplyEnded(self._call, end, self._model, reason)]
         self.done = True
 
     def _meaning(self, reason: str) -> EndReason:

@@ -45,6 +45,11 @@ class Item:
         self.done = False
         self._parts = room.parts
 
+    @property
+    def whole(self) -> bool:
+        """Whether it may end as it is, though it was not handed over done."""
+        return True
+
     def fill(self, item: dict[str, Any]) -> None:
         """Write what the whole item has and the deltas had not."""
 
@@ -165,9 +170,14 @@ class Call(Item):
         super().__init__(room, item)
         self._part: int | None = None
         self._own_id = False
+        self._custom = item.get("type") == "custom_tool_call"
         self._sofar = Sofar()
         self._size = 0
         self._start(item)
+
+    @property
+    def whole(self) -> bool:
+        return self._custom or not self._size or jsontext.is_whole_object(self._sofar.text())
 
     def grow(self, text: str) -> None:
         self._size += len(text)
