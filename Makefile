@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv),$(BIN)/uv)
+# uv believes the certificates this system believes, as git and headrace do: a network may have one of its own.
+# Older versions of uv know it under the second name.
+export UV_SYSTEM_CERTS ?= 1
+export UV_NATIVE_TLS   ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help chat test pure thorough check lint types imports format bench lock clean
