@@ -65,8 +65,15 @@ async def run(
 class Terminal:
     """The command in a pseudo-terminal; `seen` is everything it has written."""
 
-    def __init__(self, home: Path, *arguments: str, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *arguments: str,
+        folder: Path | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
         self._home = home
+        self._extra = extra
         self._folder = folder or home
         self._arguments = arguments
         self.seen = ""
@@ -80,7 +87,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=environment(self._home),
+            env=environment(self._home, self._extra),
             cwd=self._folder,
             start_new_session=True,
             preexec_fn=_take_terminal,

@@ -1,9 +1,10 @@
 """A server that sends exactly these bytes: for everything below HTTP that a well-behaved server cannot do."""
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -112,3 +113,20 @@ async def raw_server(
             writer.transport.abort()
         await server.until_open(0)
         await listener.wait_closed()
+
+
+@contextmanager
+def full_backlog() -> Iterator[int]:
+    """The port of an address that takes no connection: the backlog of a socket that nobody accepts from is full."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(silent.getsockname())
+        try:
+            yield silent.getsockname()[1]
+        finally:
+            for filler in fillers:
+                filler.close()

@@ -7,7 +7,10 @@ import pytest
 
 from headrace.errors import Cause
 from headrace.events import AttemptReplaced, CallFailed, ReplyCut, TurnClosed
+from headrace.providers.http import Endpoint, HttpProvider
+from headrace.runtime.question import Candidate
 from headrace.testing.modelserver import Reply, Say, Script, Status, scenario
+from tests.rawserver import full_backlog
 from tests.turns import PROTOCOLS, Bench, bench, closed, events, shown
 
 STOP = Cause("stopped", "You stopped the turn.")
@@ -58,32 +61,16 @@ async def test_stopping_while_waiting_to_try_again_makes_no_other_attempt() -> N
 
 
 async def test_stopping_while_connecting() -> None:
-    """An address that takes no connection: the backlog of a socket that nobody accepts from is full."""
     async with bench() as lab:
-        import socket
-
-        from headrace.providers.http import Endpoint, HttpProvider
-        from headrace.runtime.question import Candidate
-
-        with socket.socket() as silent:
-            silent.bind(("127.0.0.1", 0))
-            silent.listen(0)
-            fillers = [socket.socket() for _ in range(4)]
-            for filler in fillers:
-                filler.setblocking(False)
-                filler.connect_ex(silent.getsockname())
+        with full_backlog() as port:
             endpoint = Endpoint(
-                name="silent",
-                protocol="chat_completions",
-                base_url=f"http://127.0.0.1:{silent.getsockname()[1]}",
+                name="silent", protocol="chat_completions", base_url=f"http://127.0.0.1:{port}"
             )
             provider = HttpProvider(endpoint, lab.client)
             turn = lab.start(Candidate(model_id="silent:m", provider=provider, model="m"))
             await asyncio.sleep(0.05)
             turn.stop(STOP)
             assert (await asyncio.wait_for(turn.wait(), 5)).outcome == "cancelled"
-            for filler in fillers:
-                filler.close()
 
 
 async def test_stopping_twice_or_after_the_end_changes_nothing() -> None:

@@ -398,6 +398,8 @@ def _question(words: list[str]) -> str:
 
 
 async def _answer(question: str, arguments: argparse.Namespace) -> int:
+    import asyncio
+
     from headrace.app import App
     from headrace.doors.terminal import EXIT
     from headrace.doors.terminal.person import Person
@@ -411,8 +413,9 @@ async def _answer(question: str, arguments: argparse.Namespace) -> int:
         person = Person(sys.stdin.fileno()) if sys.stdin.isatty() and not arguments.json else None
         acting = _acting(arguments, attended=person is not None) if arguments.acts else None
         session = app.session(arguments.session)
-        turn = app.start([user_message(question)], arguments.model, session, acting=acting)
-        with stopping(turn):
+        with stopping(asyncio.get_running_loop()) as stop:
+            turn = app.start([user_message(question)], arguments.model, session, acting=acting)
+            stop.watch(turn)
             await (show_json(turn, sys.stdout) if arguments.json else show(turn, printer, person))
             closed = await turn.wait()
         return EXIT[closed.outcome]

@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TextIO
 
 from headrace.doors.terminal.person import Person
-from headrace.doors.terminal.plain import Printer, show, stopping
+from headrace.doors.terminal.plain import Printer, Stop, show, stopping
 from headrace.errors import HeadraceError
 from headrace.runtime.session import Session
 from headrace.runtime.turn import Turn
+from headrace.views.terminal import harmless
 
 Start = Callable[[str, Printer], Turn]
 """Starts a turn of the session with a question; the printer shows what has to be fetched for it."""
@@ -39,6 +40,9 @@ class Conversation:
         while True:
             try:
                 question = read(PROMPT)
+                leaving = False
+                if question.strip() and not self._turn(runner, question):
+                    return 130
             except EOFError:
                 self._say("")
                 return 0
@@ -48,29 +52,26 @@ class Conversation:
                     return 0
                 leaving = True
                 self._say(f"\n{LEAVE}")
-                continue
-            leaving = False
-            if question.strip() and not self._turn(runner, question):
-                return 130
 
     def _turn(self, runner: asyncio.Runner, question: str) -> bool:
         """One question; whether to go on. A turn that cannot start is said and changes nothing."""
         try:
-            return runner.run(self._ask(question))
+            # Set before the runner begins: what it has begun, Ctrl-C could leave half done.
+            with stopping(runner.get_loop()) as stop:
+                runner.run(self._ask(question, stop))
         except HeadraceError as error:
-            self._say(f"headrace: {error}")
+            self._say(f"headrace: {harmless(str(error))}")
             return True
-        except KeyboardInterrupt:
-            return False
+        else:
+            return stop.presses < 2
 
-    async def _ask(self, question: str) -> bool:
+    async def _ask(self, question: str, stop: Stop) -> None:
         printer = Printer(sys.stdout, self._err, thoughts=self._thoughts)
         turn = self._start(question, printer)
-        with stopping(turn) as stop:
-            await show(turn, printer, Person(sys.stdin.fileno()))
-            await turn.wait()
+        stop.watch(turn)
+        await show(turn, printer, Person(sys.stdin.fileno()))
+        await turn.wait()
         await self._session.idle()
-        return stop.presses < 2
 
     def _say(self, text: str) -> None:
         self._err.write(f"{text}\n")

@@ -36,6 +36,7 @@ class FetchBar:
 
     def end(self) -> None:
         if self._lively and self._drawn_at:
+            self._drawn_at = 0.0
             self._err.write(_CLEAR)
             self._err.flush()
 

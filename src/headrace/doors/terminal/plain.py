@@ -35,7 +35,8 @@ class Printer:
         self._step = 0
         self._column = 0  # whether the answer's last line is unfinished
         self._thinking = False
-        self._waits = False
+        self._waits = False  # whether a spinner is to say that more is to come
+        self._asked = False  # whether the line ends in a question that waits
 
     def start(self) -> None:
         if self._lively and self._spinner is None:
@@ -69,7 +70,7 @@ class Printer:
             self.start()
 
     def finish(self) -> None:
-        self._stop_spinner()
+        self._clear()
         self._end_thought()
         if self._column:
             self._out.write("\n")
@@ -79,13 +80,13 @@ class Printer:
 
     def _answer(self, text: str) -> None:
         self._waits = False
-        self._stop_spinner()
+        self._clear()
         self._end_thought()
         self._out.write(text)
         self._column = 0 if text.endswith("\n") else 1
 
     def _aside(self, text: str) -> None:
-        self._stop_spinner()
+        self._clear()
         self._end_thought()
         if self._column and self._lively:
             self._out.write("\n")
@@ -100,11 +101,12 @@ class Printer:
             self._aside(f"{number}. {choice}")
         self._waits = False
         self._err.write("Allow it? [y/N] " if kind == "approval" else "> ")
+        self._asked = True
 
     def _thought(self, text: str) -> None:
         if not self._thoughts:
             return
-        self._stop_spinner()
+        self._clear()
         self._thinking = True
         self._err.write(f"\x1b[2m{text}\x1b[22m" if self._lively else text)
 
@@ -113,6 +115,15 @@ class Printer:
             self._thinking = False
             self._err.write("\n")
             self._err.flush()
+
+    def _clear(self) -> None:
+        """Take away what only stood there for the moment. A question that was answered stands a line above."""
+        self._stop_spinner()
+        self._bar.end()
+        if self._asked and self._lively:
+            self._err.write(_CLEAR)
+            self._err.flush()
+        self._asked = False
 
     def _spin(self) -> None:
         self._err.write(f"\r{_SPINNER[self._step % len(_SPINNER)]} ")
@@ -168,27 +179,28 @@ def _line(recorded: Recorded) -> str:
 class Stop:
     """Ctrl-C while a turn runs: the first stops the turn, and how many came is for the door to judge."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self) -> None:
+        self._turn: Turn | None = None
         self.presses = 0
+
+    def watch(self, turn: Turn) -> None:
+        """This is the turn; a press that came before there was one is meant for it."""
+        self._turn = turn
+        if self.presses:
+            turn.stop(STOPPED)
 
     def press(self) -> None:
         self.presses += 1
-        self._turn.stop(STOPPED)
+        if self._turn is not None:
+            self._turn.stop(STOPPED)
 
 
 @contextlib.contextmanager
-def stopping(turn: Turn) -> Iterator[Stop]:
-    """While within, Ctrl-C stops the turn instead of the program."""
-    loop = asyncio.get_running_loop()
-    stop = Stop(turn)
-    handles = True
-    try:
-        loop.add_signal_handler(signal.SIGINT, stop.press)
-    except NotImplementedError:  # Windows: Ctrl-C cancels the main task, which ends the program
-        handles = False
+def stopping(loop: asyncio.AbstractEventLoop) -> Iterator[Stop]:
+    """While within, Ctrl-C stops the turn that is watched on the loop instead of the program."""
+    stop = Stop()
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(stop.press))
     try:
         yield stop
     finally:
-        if handles:
-            loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
