@@ -1,16 +1,31 @@
 """The command as a person meets it."""
 
+import argparse
 import asyncio
 import contextlib
+import json
+import re
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace import __version__, events
+from headrace import __version__, cli, events
 from headrace.events import Recorded
 from headrace.stores.sqlite import SessionStore
-from headrace.testing.modelserver import Close, ModelServer, Reply, Say, Script, Think, scenario
+from headrace.testing.modelserver import (
+    CallTool,
+    Close,
+    ModelServer,
+    Reply,
+    Say,
+    Script,
+    Status,
+    Think,
+    scenario,
+)
 from headrace.turn.log import Log
 from tests.commands import COMMAND, Terminal, environment, run, write_config
 
@@ -63,13 +78,76 @@ async def test_a_cut_answer_keeps_its_text_and_says_so_beside_it(tmp_path: Path)
     assert "cut: lab: The connection was lost before the answer had ended." in ran.err
 
 
+EVIL = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\rover\u202e\x00tab\there\nline"
+
+
+def _obeyed(text: str) -> set[str]:
+    """What of it a terminal would obey."""
+    return {c for c in text if not c.isprintable()} - {"\n", "\t"}
+
+
 async def test_a_model_cannot_control_the_terminal(tmp_path: Path) -> None:
-    evil = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\rover\u202e\x00tab\there\nline"
-    async with ModelServer(default=Script(Reply((Say((evil,)),)))) as server:
+    async with ModelServer(default=Script(Reply((Think(EVIL), Say((EVIL,)))))) as server:
         write_config(tmp_path, server.url)
-        ran = await run(tmp_path, "chat", "Hello?")
-    assert not {c for c in ran.out if not c.isprintable()} - {"\n", "\t"}
-    assert "tab\there\nline" in ran.out
+        ran = await run(tmp_path, "chat", "--thoughts", "--session", "s", "Hello?")
+        assert not _obeyed(ran.out + ran.err)
+        assert "tab\there\nline" in ran.out
+        for arguments in (
+            ("ask", "--json", EVIL.replace("\x00", "")),
+            ("sessions", "show", "s"),
+            ("sessions", "export", "s"),
+            ("sessions", "export", "s", "--format", "markdown"),
+            ("sessions", "search", "line"),
+            ("sessions", "list", "--json"),
+        ):
+            ran = await run(tmp_path, *arguments)
+            assert ran.status == 0
+            assert ran.out
+            assert not _obeyed(ran.out + ran.err), arguments
+        exported = await run(tmp_path, "sessions", "export", "s")
+        said = [json.loads(line)["event"].get("text") for line in exported.out.splitlines()]
+        assert EVIL in said  # it means the same
+
+
+async def test_neither_can_errors_nor_lists_nor_tools_nor_names_of_files(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    name = EVIL.replace("/", "").replace("\x00", "")
+    (folder / name).write_text(f"TODO {EVIL}")
+    reply = Reply(
+        (
+            CallTool("search_files", {"pattern": "TODO"}),
+            CallTool("read_file", {"path": name}),
+            CallTool("write_file", {"path": f"{name}2", "content": EVIL}),
+            CallTool("terminal", {"command": f"printf '{name}'; ls"}),
+            CallTool(f"no{EVIL}", {"a": EVIL}),
+        )
+    )
+    async with ModelServer() as server:
+        write_config(tmp_path, server.url)
+        server.respond = lambda request: (
+            Script() if request.body["messages"][-1]["role"] == "tool" else Script(reply)
+        )
+        ran = await run(tmp_path, "chat", "--yes", "Do it.", folder=folder)
+        assert "search_files" in ran.err
+        assert not _obeyed(ran.out + ran.err)
+        async with Terminal(tmp_path, "chat", "Do it.", folder=folder) as terminal:
+            await terminal.until("Allow it?")
+            terminal.type("n\n")
+            await terminal.until("Allow it?", 2)
+        ours = re.sub("\x1b\\[K|\x1b\\[\\?2004[hl]|\r", "", terminal.seen)
+        assert not _obeyed(ours)
+        server.respond = None
+        server.default = Script(fault=Status(400, EVIL))
+        for arguments in (
+            ("ask", "Hi"),
+            ("doctor",),
+            ("doctor", "--json"),
+            ("ask", "--model", f"lab:{EVIL[:-40]}", "Hi"),
+        ):
+            ran = await run(tmp_path, *arguments)
+            assert ran.status in (1, 2)
+            assert not _obeyed(ran.out + ran.err), arguments
 
 
 async def test_the_question_may_be_piped_in_and_added_to(tmp_path: Path) -> None:
@@ -137,8 +215,6 @@ streaming: {{retries: 1}}
             ran = await run(tmp_path, "chat", "--session", "s", "--json", "Hello?", extra=extra)
             assert canary not in ran.out + ran.err
         # A provider that repeats the key in its error.
-        from headrace.testing.modelserver import Status
-
         server.default = Script(fault=Status(401, f"Incorrect API key provided: {canary}."))
         ran = await run(tmp_path, "ask", "Hello?", extra=extra)
         assert "[secret]" in ran.err
@@ -169,12 +245,40 @@ async def test_whoever_closes_the_pipe_stops_the_turn(tmp_path: Path) -> None:
         assert await asyncio.wait_for(process.wait(), 20) == 1
 
 
-async def test_help_and_version_need_nothing(tmp_path: Path) -> None:
+async def test_version_needs_nothing(tmp_path: Path) -> None:
     assert (await run(tmp_path, "--version")).out == f"headrace {__version__}\n"
-    for command in ((), ("chat",), ("ask",)):
-        ran = await run(tmp_path, *command, "--help")
-        assert ran.status == 0
-        assert "example" in ran.out
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _parsers(below)
+
+
+@pytest.mark.parametrize("parser", list(_parsers(cli._parser())), ids=lambda parser: parser.prog)
+def test_the_help_of_every_command_has_an_example(parser: argparse.ArgumentParser) -> None:
+    _, _, examples = parser.format_help().partition("example")
+    assert f"  {parser.prog}" in examples or f"$({parser.prog}" in examples
+
+
+async def test_streams_that_are_closed_or_cannot_show_everything(tmp_path: Path) -> None:
+    command = f'"{sys.executable}" -m headrace ask --model scripted "é漢"'
+    for redirected in ("<&-", ">&- </dev/null", "2>&- </dev/null", "| true"):
+        assert await _shell(tmp_path, f"{command} {redirected}") == (0, "")
+    shown = f"{command} < /dev/null | grep -q '??'"
+    assert await _shell(tmp_path, shown, PYTHONIOENCODING="ascii") == (0, "")
+    piped = f"printf 'caf\\351' | {command}"
+    assert await _shell(tmp_path, piped, PYTHONIOENCODING="utf-8:strict") == (0, "")
+
+
+async def _shell(home: Path, line: str, **extra: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_shell(
+        line, stdin=-3, stdout=-3, stderr=-1, env=environment(home, extra), cwd=home
+    )
+    _, err = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, err.decode()
 
 
 # --- in a terminal

@@ -8,6 +8,7 @@ each other outcome (`headrace ask --help` lists them).
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Coroutine, Sequence
@@ -34,13 +35,17 @@ _STATUS = """exit status:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
+    _mend_streams()
     arguments = _parser().parse_args(argv)
     from headrace.errors import HeadraceError  # after parsing, so that --help stays instant
 
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
     except HeadraceError as error:
-        print(f"headrace: {error}", file=sys.stderr)
+        from headrace.views.terminal import harmless
+
+        print(f"headrace: {harmless(str(error))}", file=sys.stderr)
         return 2 if error.who == "user" else 1
     except KeyboardInterrupt:
         return 130
@@ -49,6 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def _mend_streams() -> None:
+    """A standard stream that was closed reads and writes nothing; one that cannot show a character shows another."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # opened in this order, each takes the number that is free
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - for as long as the process lives
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -139,16 +154,26 @@ def _add_sessions(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = sessions.add_subparsers(metavar="VERB", required=True)
-    listing = verbs.add_parser("list", help="what is kept, latest first")
+    listing = _add_verb(verbs, "list", "what is kept, latest first", "headrace sessions list --json")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=_sessions_list)
-    show = verbs.add_parser("show", help="read one again")
+    show = _add_verb(verbs, "show", "read one again", "headrace sessions show trip")
     show.add_argument("name", help="the name it is kept under")
     show.set_defaults(run=_sessions_show)
-    search = verbs.add_parser("search", help="find turns by their words, or by how words begin")
+    search = _add_verb(
+        verbs,
+        "search",
+        "find turns by their words, or by how words begin",
+        "headrace sessions search wheel wat",
+    )
     search.add_argument("text", nargs="+", help="every word has to occur")
     search.set_defaults(run=_sessions_search)
-    export = verbs.add_parser("export", help="print one to be kept elsewhere")
+    export = _add_verb(
+        verbs,
+        "export",
+        "print one to be kept elsewhere",
+        "headrace sessions export trip --format markdown > trip.md",
+    )
     export.add_argument("name", help="the name it is kept under")
     export.add_argument(
         "--format",
@@ -157,9 +182,20 @@ def _add_sessions(commands: Any) -> None:
         help="its events (the default), or a document",
     )
     export.set_defaults(run=_sessions_export)
-    delete = verbs.add_parser("delete", help="delete one for good")
+    delete = _add_verb(verbs, "delete", "delete one for good", "headrace sessions delete trip")
     delete.add_argument("name", help="the name it is kept under")
     delete.set_defaults(run=_sessions_delete)
+
+
+def _add_verb(verbs: Any, name: str, does: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=does,
+        description=f"{does[0].upper()}{does[1:]}.",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
 
 
 def _sessions_list(arguments: argparse.Namespace) -> int:
@@ -209,14 +245,21 @@ def _add_models(commands: Any) -> None:
     )
     models.set_defaults(run=_models_list, json=False, provider=None)
     verbs = models.add_subparsers(metavar="VERB")
-    listing = verbs.add_parser("list", help="what is configured and known (the default)")
+    listing = _add_verb(
+        verbs,
+        "list",
+        "what is configured and known (the default)",
+        "headrace models list --provider openrouter | grep opus",
+    )
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.add_argument("--provider", metavar="NAME", help="ask this provider what it serves")
     listing.set_defaults(run=_models_list)
-    fetch = verbs.add_parser("fetch", help="fetch the weights of an embedded model ahead of time")
+    fetch = _add_verb(
+        verbs, "fetch", "fetch the weights of an embedded model ahead of time", "headrace models fetch larger"
+    )
     fetch.add_argument("name", help="default, larger or tiny; `headrace models` lists them")
     fetch.set_defaults(run=_models_fetch)
-    remove = verbs.add_parser("rm", help="remove the weights of an embedded model")
+    remove = _add_verb(verbs, "rm", "remove the weights of an embedded model", "headrace models rm larger")
     remove.add_argument("name", help="the model whose weights go")
     remove.set_defaults(run=_models_remove)
 
@@ -310,7 +353,12 @@ def _add_config(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = config.add_subparsers(metavar="VERB", required=True)
-    init = verbs.add_parser("init", help="write a commented file from few questions")
+    init = _add_verb(
+        verbs,
+        "init",
+        "write a commented file from few questions",
+        "headrace config init --model openai:gpt-5.5 --fallback local",
+    )
     init.add_argument("--model", metavar="M", help="ask nothing; use this model")
     init.add_argument(
         "--fallback", metavar="M", action="append", default=[], help="asked when the model gives no answer"
@@ -319,8 +367,10 @@ def _add_config(commands: Any) -> None:
         "--force", action="store_true", help="write anew; the old file is kept as config.yaml.bak"
     )
     init.set_defaults(run=_config_init)
-    verbs.add_parser("check", help="say what is configured, or what is wrong").set_defaults(run=_config_check)
-    verbs.add_parser("path", help="print where the file is").set_defaults(run=_config_path)
+    check = _add_verb(verbs, "check", "say what is configured, or what is wrong", "headrace config check")
+    check.set_defaults(run=_config_check)
+    path = _add_verb(verbs, "path", "print where the file is", '$EDITOR "$(headrace config path)"')
+    path.set_defaults(run=_config_path)
 
 
 def _config_init(arguments: argparse.Namespace) -> int:

@@ -80,6 +80,11 @@ def harmless(text: str) -> str:
     return _CONTROL.sub(_picture, text.replace("\r\n", "\n"))
 
 
+def harmless_json(text: str) -> str:
+    """JSON that means the same, with everything a terminal would obey written as an escape."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def _short(text: str) -> str:
     """One harmless line."""
     text = harmless(" ".join(text.split()))

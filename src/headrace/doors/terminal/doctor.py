@@ -20,6 +20,7 @@ from headrace.runtime.doctor import PATIENCE, diagnose
 from headrace.runtime.question import Candidate
 from headrace.runtime.stalls import Patience
 from headrace.views.doctor import Diagnosis, Subject, lines
+from headrace.views.terminal import harmless_json
 
 DESCRIPTION: Final = """Ask a model a few small questions and say what its endpoint can do: whether it can be reached,
 takes the key, really streams, calls tools, says when an answer is complete, and what to do about what is wrong.
@@ -89,7 +90,7 @@ def _subject(config: Config, candidate: Candidate) -> Subject:
 
 def _json(diagnosis: Diagnosis) -> str:
     value = {"exit_status": diagnosis.exit_status, **msgspec.structs.asdict(diagnosis)}
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return harmless_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from headrace.views.models import (
     known_value,
     served_lines,
 )
+from headrace.views.terminal import harmless_json
 
 
 def list_known(
@@ -133,4 +134,4 @@ def _print(lines: Sequence[str], out: TextIO) -> None:
 
 
 def _print_json(value: Any, out: TextIO) -> None:
-    out.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    out.write(harmless_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")

@@ -12,7 +12,16 @@ from headrace.doors.terminal.person import Person
 from headrace.errors import Cause
 from headrace.events import Recorded
 from headrace.runtime.turn import Turn
-from headrace.views.terminal import Answer, Aside, Asking, Piece, Settled, TerminalView, Thought
+from headrace.views.terminal import (
+    Answer,
+    Aside,
+    Asking,
+    Piece,
+    Settled,
+    TerminalView,
+    Thought,
+    harmless_json,
+)
 
 STOPPED: Final = Cause("stopped", "You stopped the turn.")
 GONE: Final = Cause("client_disconnected", "Whoever read the answer closed the pipe.")
@@ -173,7 +182,7 @@ async def show_json(turn: Turn, out: TextIO) -> None:
 
 
 def _line(recorded: Recorded) -> str:
-    return events.encode(recorded).decode() + "\n"
+    return harmless_json(events.encode(recorded).decode()) + "\n"
 
 
 class Stop:

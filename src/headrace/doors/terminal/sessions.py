@@ -19,6 +19,7 @@ from headrace.errors import UserError
 from headrace.events import Recorded
 from headrace.stores.sqlite import SessionStore
 from headrace.views.sessions import FoundRow, SessionRow, found_lines, markdown, session_lines, turn_text
+from headrace.views.terminal import harmless_json
 
 Format = Literal["jsonl", "markdown"]
 
@@ -34,8 +35,8 @@ def list_sessions(home: Path, stdout: TextIO, stderr: TextIO, *, as_json: bool =
     with _store(home, stderr) as store:
         kept = store.sessions()
     if as_json:
-        stdout.write(msgspec.json.format(msgspec.json.encode([s._asdict() for s in kept]), indent=2).decode())
-        stdout.write("\n")
+        value = msgspec.json.encode([s._asdict() for s in kept])
+        stdout.write(harmless_json(msgspec.json.format(value, indent=2).decode()) + "\n")
         return 0
     if not kept:
         stderr.write("No sessions are kept yet. `headrace chat --session NAME` begins one.\n")
@@ -71,7 +72,9 @@ def export(home: Path, name: str, stdout: TextIO, stderr: TextIO, form: Format =
         if form == "markdown":
             stdout.writelines(markdown(name, turns, _when))
         else:
-            stdout.writelines(f"{events.encode(r).decode()}\n" for entries in turns for r in entries)
+            stdout.writelines(
+                f"{harmless_json(events.encode(r).decode())}\n" for entries in turns for r in entries
+            )
     return 0
 
 
