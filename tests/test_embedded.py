@@ -298,6 +298,13 @@ async def test_the_log_is_bounded(tmp_path: Path) -> None:
 
 
 @linux
+async def test_a_home_that_cannot_be_written_costs_the_log_alone(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the folder would be")
+    async with bench(tmp_path) as made:
+        assert (await made.ask()).end.reason == "stop"
+
+
+@linux
 async def test_the_child_knows_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "HEADRACE_TOKEN", "CANARY"):
         monkeypatch.setenv(name, "canary-0123456789")

@@ -104,6 +104,35 @@ async def test_late_followers_see_all_of_it(tmp_path: Path) -> None:
     )
 
 
+async def test_followers_that_raise_or_leave_do_not_harm_the_turn(tmp_path: Path) -> None:
+    async with ModelServer(default=Script(Reply((Say("word " * 200),)), pace_s=0.002)) as server:
+        write_config(tmp_path, server.url)
+        async with headrace.open(env=environment(tmp_path)) as agent:
+            turn = agent.start("?")
+
+            async def raises() -> None:
+                async for recorded in agent.follow(turn):
+                    assert not isinstance(recorded.event, PartGrew), "mine"
+
+            async def leaves() -> None:
+                async for recorded in agent.follow(turn):
+                    if isinstance(recorded.event, PartGrew):
+                        return
+
+            async def stays() -> int:
+                return len([recorded async for recorded in agent.follow(turn)])
+
+            cancelled = asyncio.create_task(stays())
+            staying = asyncio.create_task(stays())
+            ends = await asyncio.gather(raises(), leaves(), return_exceptions=True)
+            cancelled.cancel()
+            answer = await agent.answer(turn)
+            assert [type(end) for end in ends] == [AssertionError, type(None)]
+            assert (answer.text, answer.outcome) == ("word " * 200, "stop")
+            assert await staying == len(turn.log.since(0))
+    assert len(server.requests) == 1
+
+
 async def test_a_session_is_remembered(tmp_path: Path) -> None:
     async with ModelServer() as server:
         write_config(tmp_path, server.url)

@@ -12,6 +12,7 @@ error goes to a log, whose end tells what a child did not live to say.
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -26,6 +27,8 @@ from headrace.errors import CallError, Cause, CauseCode
 from headrace.ports import Clock
 from headrace.providers.embedded import bounds, machine
 from headrace.providers.embedded.child import KEY_VARIABLE
+
+_log = logging.getLogger(__name__)
 
 CHILD: Final = (sys.executable, "-m", "headrace.providers.embedded.child")
 
@@ -182,6 +185,14 @@ class ModelProcess:
     # --- the log
 
     def _open_log(self) -> BinaryIO:
+        """A home that cannot be written may hold weights all the same; they are used, and nothing is logged."""
+        try:
+            return self._log_with_room()
+        except OSError as error:
+            _log.warning("%s cannot be written (%s).", self._around.log, error.strerror)
+            return Path(os.devnull).open("wb")
+
+    def _log_with_room(self) -> BinaryIO:
         """At its end, or anew where it is full by half, so that a child always has room to say something."""
         path = self._around.log
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
