@@ -53,6 +53,7 @@ ODD_RESPONSES = (
     "no_event_line_done_marker",
     "text_done_differs",
     "call_ids_repeated",
+    "call_never_done",
     "call_without_announcement",
     "completed_response_missing",
     "delta_without_announcement",

@@ -353,7 +353,7 @@ async def test_what_a_run_leaves_going_ends_with_stop_and_with_nothing_else(
         async def end() -> None:
             ended.append("ended")
 
-        run.on_stop(end)
+        run.when_stopped(end)
         return ToolResult("left running")
 
     async with bench() as lab:

@@ -184,6 +184,9 @@ class App:
             clock=self._clock,
             rules=Rules(settings.modes, rules, assume_yes=acting.assume_yes),
             attended=acting.attended,
+            owner=session.name or session,
+            approval_s=settings.approval_s,
+            question_s=settings.question_s,
         )
 
     def _tools(self, session: Session) -> Mapping[str, Tool]:
@@ -194,8 +197,7 @@ class App:
         from headrace import tools  # noqa: PLC0415 - costs time that plain questions need not spend
 
         settings = self.config.tools
-        everywhere = any(rule.path.startswith("/") for rule in settings.rules)
-        own = tools.builtin(everywhere=everywhere, private=settings.private_addresses)
+        own = tools.builtin(private=settings.private_addresses)
         if self._plugins is None:
             self._plugins = tools.third_party(tool.spec.name for tool in own)
         made = self._toolsets[session] = {tool.spec.name: tool for tool in (*own, *self._plugins)}
@@ -234,7 +236,7 @@ class App:
     def _child_environment(self) -> Mapping[str, str]:
         from headrace.tools import child_environment  # noqa: PLC0415
 
-        names = {name for provider in self.config.providers.values() for name in provider.key_names}
+        names = {name for provider in self.config.providers.values() for name in provider.variables}
         return child_environment(self._env, names)
 
     def _acting_limits(self, candidates: Sequence[Candidate]) -> dict[str, Any]:

@@ -168,6 +168,10 @@ TRACES_MAX_BYTES: Final = 32 * MIB
 # How long a person is waited for. An approval that nobody gives is a denial; a question, "use your judgement".
 APPROVAL_S: Final = 600.0
 QUESTION_S: Final = 600.0
+# What a person is shown of a call to decide about; what is longer shows its beginning, its end, and how much between.
+APPROVAL_SUMMARY_MAX_CHARS: Final = 4_000
+# Tools that only read run side by side, so many at once: each may be a process.
+TOOLS_AT_ONCE: Final = 8
 # What a model is told of one tool run; a window of 64k tokens has room for several of these.
 TOOL_RESULT_MAX_CHARS: Final = 40_000
 # What of a run's output is shown while it prints, and so kept in the log.

@@ -3,7 +3,7 @@
 An adapter implements a port and knows nothing of who calls it; `runtime` calls ports and knows no adapter.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -139,7 +139,7 @@ class ContextFile(msgspec.Struct, frozen=True):
 class Touch(msgspec.Struct, frozen=True):
     """What a tool call would lay hands on: what rules and people decide about."""
 
-    kind: Literal["nothing", "read", "write", "run", "fetch", "ask"]
+    kind: Literal["nothing", "read", "write", "run", "fetch", "remember", "ask"]
     target: str = ""
     """A path as the model wrote it, a command, or an address."""
 
@@ -160,6 +160,15 @@ class ToolRun(Protocol):
         """The working folder, resolved."""
 
     @property
+    def target(self) -> Path:
+        """What the path of the call's touch meant when the call was judged, free of links: use this one, and follow
+        no link on the way to it. The working folder where the touch is about no path."""
+
+    @property
+    def owner(self) -> Hashable:
+        """Whose run it is. What outlives a run is for later runs of the same owner alone."""
+
+    @property
     def home(self) -> Path:
         """Where headrace keeps what is the person's own."""
 
@@ -173,11 +182,11 @@ class ToolRun(Protocol):
     def printed(self, text: str) -> None:
         """Show output as it comes."""
 
-    def on_stop(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Have what outlives the run ended as well, should its turn be stopped."""
-
     async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
         """Put a question to the person; None if nobody answered in time or nobody is there."""
+
+    def when_stopped(self, end: Callable[[], Awaitable[None]]) -> None:
+        """What has to end as well when the turn is stopped, although this run may be over by then."""
 
 
 class Tool(Protocol):
@@ -196,4 +205,4 @@ class Tool(Protocol):
         """Do it. Cancelling it ends everything it has started. Only whole, schema-valid arguments arrive here."""
 
     async def close(self) -> None:
-        """End what outlives a run, such as background processes."""
+        """End everything that outlives runs, such as background processes."""

@@ -256,6 +256,8 @@ def _check_rules(rules: Sequence[ToolRule], problems: Problems) -> None:
             continue
         if not rule.tool:
             problems.add(path, "tool is missing (the name of the tool the rule is about, such as terminal)")
+        if rule.command and not rule.command.strip():
+            problems.add(path, "command is blank; give the words it begins with")
         if rule.path and rule.command:
             problems.add(path, "give either path or command; a call has one of them")
 

@@ -61,6 +61,12 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"ProviderConfig({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """The environment variables it is made from: its keys, and what its headers name."""
+        named = (name for value in self.headers.values() for name in _REFERENCE.findall(value))
+        return frozenset((*self.key_names, *named))
+
     def keys(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """The secrets, in the order they are tried; none where none is sent."""
         if self.auth == "none":

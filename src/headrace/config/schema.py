@@ -15,11 +15,13 @@ from headrace.agent.mixture import Fanout
 from headrace.events import AdviceShown
 from headrace.limits import (
     ADVICE_S,
+    APPROVAL_S,
     BUFFER_THRESHOLD_MAX_CHARS,
     CURSOR_MAX_CHARS,
     DAYS_MAX,
     MEGABYTES_MAX,
     MONEY_MAX,
+    QUESTION_S,
     REFERENCES_MOST,
     STREAM_RETRIES_MAX,
     TEMPERATURE_MAX,
@@ -217,6 +219,10 @@ class Tools(Written, frozen=True, kw_only=True):
     max_wall_s: Seconds = 3600.0
     max_cost: Price | None = None
     """Where the models have prices."""
+    approval_s: Seconds = APPROVAL_S
+    """How long a person is waited for to allow a call."""
+    question_s: Seconds = QUESTION_S
+    """How long a person is waited for to answer a question."""
     private_addresses: bool = False
     """Whether web_fetch may reach this machine and the network around it."""
 

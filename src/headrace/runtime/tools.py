@@ -9,21 +9,24 @@ Theory of operation. One call goes through these stages, and every way out is a 
 Calls that only read run side by side when the model asked for several; as soon as one of them does more, all run one
 after the other, in their order. `ToolStarted` is in the log, and so in the journal, before anything runs: a tool that
 had started when the process died is never run again. Cancelling cancels the tools, each of which ends what it started;
-what a run has left going on purpose (a server in the background) ends with `stopped`.
+what a tool has left running on purpose ends with `end_what_runs_on`.
+
+A path is resolved once, before it is judged, and the tool is given what was judged: whatever is put in its place while
+a person thinks about it, nothing else is opened.
 """
 
 import asyncio
+import contextlib
 import itertools
-import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import fastjsonschema
 import msgspec
 
-from headrace.agent.approvals import Judged, Rules, judge
+from headrace.agent.approvals import Judged, Rule, Rules, judge, on_disk
 from headrace.errors import HeadraceError, MalformedStream
 from headrace.events import (
     ApprovalAsked,
@@ -37,13 +40,18 @@ from headrace.events import (
     ToolStatus,
     Verdict,
 )
-from headrace.limits import APPROVAL_S, QUESTION_S, TOOL_PRINTED_MAX_CHARS, TOOL_RESULT_MAX_CHARS
-from headrace.ports import Clock, Tool, ToolResult, ToolSpec
+from headrace.limits import (
+    APPROVAL_S,
+    APPROVAL_SUMMARY_MAX_CHARS,
+    QUESTION_S,
+    TOOL_PRINTED_MAX_CHARS,
+    TOOL_RESULT_MAX_CHARS,
+    TOOLS_AT_ONCE,
+)
+from headrace.ports import Clock, Tool, ToolResult, ToolSpec, Touch
 from headrace.runtime.recorder import Recorder
 from headrace.turn.folds import Part
 from headrace.wire import jsontext
-
-_log = logging.getLogger(__name__)
 
 NOBODY: Final = "Nobody is there to be asked, so it was denied."
 
@@ -61,6 +69,8 @@ class Toolbox(msgspec.Struct, frozen=True, kw_only=True):
     rules: Rules = Rules()
     attended: bool = False
     """Whether somebody sees the turn who can be asked."""
+    owner: Hashable = ""
+    """Whose turn it is, a session's above all: what outlives a run belongs to it."""
     approval_s: float = APPROVAL_S
     question_s: float = QUESTION_S
 
@@ -87,7 +97,7 @@ class _Open:
 
     async def wait(self, key: str, asked: Event, clock: Clock, patience_s: float, silence: str) -> str:
         """Ask, and wait for a word; `silence` is what no word means."""
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[key] = future
         self._recorder.record([asked])
         try:
@@ -95,7 +105,7 @@ class _Open:
                 return await asyncio.shield(future)
         except TimeoutError:
             self.give(key, silence, "")
-            return silence
+            return future.result()  # a word that came in the same moment counts
         finally:
             self._waiting.pop(key, None)
 
@@ -116,7 +126,9 @@ class ToolRunner:
         self._box = box
         self._recorder = recorder
         self._numbers = itertools.count(1)
-        self._ends: list[Callable[[], Awaitable[None]]] = []
+        self._places = asyncio.Semaphore(TOOLS_AT_ONCE)
+        self._checks: dict[str, Callable[[Any], Any]] = {}
+        self._run_on: list[Callable[[], Awaitable[None]]] = []
         self.approvals = _Open(_approval_given, recorder)
         self.questions = _Open(_question_answered, recorder)
 
@@ -143,25 +155,31 @@ class ToolRunner:
         return tool is None or tool.only_reads
 
     async def _one(self, call: int, part: Part) -> None:
-        tool = self._box.tools.get(part.name)
-        if tool is None:
-            known = ", ".join(self._box.tools)
-            self._finish(call, part, "error", f"There is no tool called {part.name!r}. There are: {known}.")
-            return
-        try:
-            arguments = _arguments(tool.spec, part.text)
-        except _Unfit as unfit:
-            self._finish(call, part, "error", f"{unfit} Correct the arguments and call {part.name} again.")
-            return
-        refusal = await self._refusal(call, part, tool, arguments)
-        if refusal is not None:
-            self._finish(call, part, "denied", refusal)
-            return
-        await self._run(call, part, tool, arguments)
+        async with self._places:
+            tool = self._box.tools.get(part.name)
+            if tool is None:
+                known = ", ".join(self._box.tools)
+                self._finish(
+                    call, part, "error", f"There is no tool called {part.name!r}. There are: {known}."
+                )
+                return
+            try:
+                arguments = self._arguments(tool.spec, part.text)
+                touch = _touch(tool, arguments)
+                target = self._target(touch)
+            except _Unfit as unfit:
+                self._finish(
+                    call, part, "error", f"{unfit} Correct the arguments and call {part.name} again."
+                )
+                return
+            refusal = await self._refusal(call, part, touch, target)
+            if refusal is not None:
+                self._finish(call, part, "denied", refusal)
+                return
+            await self._run(part, tool, arguments, _Run(self._box, self, call, part, target))
 
-    async def _run(self, call: int, part: Part, tool: Tool, arguments: Mapping[str, Any]) -> None:
-        self._recorder.record([ToolStarted(call, part.number, part.name, part.text)])
-        run = _Run(self._box, self, call, part)
+    async def _run(self, part: Part, tool: Tool, arguments: Mapping[str, Any], run: "_Run") -> None:
+        self._recorder.record([ToolStarted(run.call, part.number, part.name, part.text)])
         try:
             result = await tool.run(arguments, run)
         except HeadraceError as error:
@@ -170,37 +188,74 @@ class ToolRunner:
             result = ToolResult(f"{part.name} failed: {error.strerror or error}.", ok=False)
         except Exception as error:  # noqa: BLE001 - a tool of somebody else's must not end the turn
             result = ToolResult(f"{part.name} failed: {type(error).__name__}: {error}", ok=False)
-        self._finish(call, part, "ok" if result.ok else "error", result.text, result.detail)
+        self._finish(run.call, part, "ok" if result.ok else "error", result.text, result.detail)
+
+    def ends_with_the_turn(self, end: Callable[[], Awaitable[None]]) -> None:
+        self._run_on.append(end)
+
+    async def end_what_runs_on(self) -> None:
+        """End what tools of this turn have left running; also when cancelled meanwhile."""
+        ending = asyncio.gather(*(end() for end in self._run_on), return_exceptions=True)
+        while not ending.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([ending])
 
     def _finish(self, call: int, part: Part, status: ToolStatus, text: str, detail: str = "") -> None:
         if len(text) > TOOL_RESULT_MAX_CHARS:
             left_out = len(text) - TOOL_RESULT_MAX_CHARS
             text = f"{text[:TOOL_RESULT_MAX_CHARS]}\n[{left_out} more characters were left out]"
-        self._recorder.record([ToolFinished(call, part.number, status, text, detail[:TOOL_RESULT_MAX_CHARS])])
+        text, detail = jsontext.repair(text), jsontext.repair(detail[:TOOL_RESULT_MAX_CHARS])
+        self._recorder.record([ToolFinished(call, part.number, status, text, detail)])
 
     # --- may it?
 
-    async def _refusal(self, call: int, part: Part, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+    async def _refusal(self, call: int, part: Part, touch: Touch, target: str) -> str | None:
         """Why it may not run; None if it may."""
-        judged = self._judged(part.name, tool, arguments)
+        judged = self._judged(part.name, touch, target)
         if judged.mode == "deny":
             return f"Denied: {judged.why}."
         if judged.mode == "ask":
-            return await self._asked(call, part)
+            return await self._asked(call, part, self._summary(part, touch, target))
         return None
 
-    def _judged(self, name: str, tool: Tool, arguments: Mapping[str, Any]) -> Judged:
-        touch = tool.touches(arguments)
-        folder = str(self._box.folder)
-        real = os.path.realpath(os.path.join(folder, os.path.expanduser(touch.target)))  # noqa: PTH111, PTH118
-        return judge(name, touch, real_path=real, folder=folder, rules=self._box.rules)
+    def _judged(self, name: str, touch: Touch, target: str) -> Judged:
+        rules = msgspec.structs.replace(self._box.rules, rules=tuple(map(self._seen, self._box.rules.rules)))
+        return judge(name, touch, real_path=target, folder=str(self._box.folder), rules=rules)
 
-    async def _asked(self, call: int, part: Part) -> str | None:
+    def _seen(self, rule: Rule) -> Rule:
+        """The rule with its path as it is on this disk now."""
+        return msgspec.structs.replace(rule, path=self._real(rule.path)) if rule.path else rule
+
+    def _target(self, touch: Touch) -> str:
+        if not on_disk(touch):
+            return str(self._box.folder)
+        if not touch.target:
+            raise _Unfit("The path is empty.")
+        try:
+            return self._real(touch.target)
+        except ValueError:
+            raise _Unfit("The path has a character that no path can have.") from None
+
+    def _real(self, path: str) -> str:
+        """What a path means, seen from the working folder: absolute, no link and no `..` in it."""
+        return os.path.realpath(os.path.join(self._box.folder, os.path.expanduser(path)))  # noqa: PTH111, PTH118
+
+    def _summary(self, part: Part, touch: Touch, target: str) -> str:
+        """What a person decides about: the call as it was made, and where its path leads if that is elsewhere."""
+        text = f"{part.name} {part.text}"
+        if on_disk(touch) and target != os.path.normpath(os.path.join(self._box.folder, touch.target)):  # noqa: PTH118
+            text = f"{text} (which is {target})"
+        if len(text) <= APPROVAL_SUMMARY_MAX_CHARS:
+            return jsontext.repair(text)
+        half = APPROVAL_SUMMARY_MAX_CHARS // 2
+        left_out = len(text) - 2 * half
+        return jsontext.repair(f"{text[:half]} [... {left_out:,} characters not shown ...] {text[-half:]}")
+
+    async def _asked(self, call: int, part: Part, summary: str) -> str | None:
         if not self._box.attended:
             return f"Denied: {NOBODY}"
         key = f"approval_{next(self._numbers)}"
         clock, patience_s = self._box.clock, self._box.approval_s
-        summary = f"{part.name} {part.text}"
         asked = ApprovalAsked(key, call, part.number, summary, clock.now() + patience_s)
         verdict = await self.approvals.wait(key, asked, clock, patience_s, "timed_out")
         match verdict:
@@ -217,33 +272,45 @@ class ToolRunner:
             return None
         key = f"question_{next(self._numbers)}"
         clock, patience_s = self._box.clock, self._box.question_s
-        asked = QuestionAsked(key, call, part.number, text, tuple(choices), clock.now() + patience_s)
+        text, choices = jsontext.repair(text), tuple(map(jsontext.repair, choices))
+        asked = QuestionAsked(key, call, part.number, text, choices, clock.now() + patience_s)
         return await self.questions.wait(key, asked, clock, patience_s, "") or None
 
-    def on_stop(self, end: Callable[[], Awaitable[None]]) -> None:
-        self._ends.append(end)
-
-    async def stopped(self) -> None:
-        """The turn is stopped: end what its tools have left running."""
-        ends, self._ends = self._ends, []
-        for failure in await asyncio.gather(*(end() for end in ends), return_exceptions=True):
-            if failure is not None:
-                _log.error("what a tool had left running could not be ended", exc_info=failure)
-
     def printed(self, call: int, part: Part, text: str) -> None:
-        self._recorder.record([ToolPrinted(call, part.number, text)])
+        self._recorder.record([ToolPrinted(call, part.number, jsontext.repair(text))])
+
+    def _arguments(self, spec: ToolSpec, text: str) -> dict[str, Any]:
+        """What the model gave, as the tool's schema has it."""
+        try:
+            value = jsontext.parse(text or "{}")
+        except MalformedStream:
+            raise _Unfit(f"The arguments of {spec.name} are not valid JSON.") from None
+        if not isinstance(value, dict):
+            raise _Unfit(f"The arguments of {spec.name} are no JSON object.")
+        try:
+            self._check(spec)(value)
+        except fastjsonschema.JsonSchemaValueException as error:
+            raise _Unfit(f"The arguments of {spec.name} do not fit: {error.message}.") from None
+        return value
+
+    def _check(self, spec: ToolSpec) -> Callable[[Any], Any]:
+        if spec.name not in self._checks:
+            self._checks[spec.name] = fastjsonschema.compile(dict(spec.parameters))
+        return self._checks[spec.name]
 
 
 class _Run:
     """Implements the ToolRun port for one run."""
 
-    def __init__(self, box: Toolbox, runner: ToolRunner, call: int, part: Part) -> None:
+    def __init__(self, box: Toolbox, runner: ToolRunner, call: int, part: Part, target: str) -> None:
         self.folder = box.folder
+        self.target = Path(target)
+        self.owner = box.owner
         self.home = box.home
         self.env = box.env
         self.clock = box.clock
+        self.call = call
         self._runner = runner
-        self._call = call
         self._part = part
         self._room = TOOL_PRINTED_MAX_CHARS
 
@@ -252,28 +319,21 @@ class _Run:
         text = text[: self._room]
         self._room -= len(text)
         if text:
-            self._runner.printed(self._call, self._part, text)
-
-    def on_stop(self, end: Callable[[], Awaitable[None]]) -> None:
-        self._runner.on_stop(end)
+            self._runner.printed(self.call, self._part, text)
 
     async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
-        return await self._runner.question(self._call, self._part, question, choices)
+        return await self._runner.question(self.call, self._part, question, choices)
+
+    def when_stopped(self, end: Callable[[], Awaitable[None]]) -> None:
+        self._runner.ends_with_the_turn(end)
 
 
 class _Unfit(HeadraceError):
     """Arguments that the tool cannot be called with, said so that the model can correct them."""
 
 
-def _arguments(spec: ToolSpec, text: str) -> dict[str, Any]:
+def _touch(tool: Tool, arguments: Mapping[str, Any]) -> Touch:
     try:
-        value = jsontext.parse(text or "{}")
-    except MalformedStream:
-        raise _Unfit(f"The arguments of {spec.name} are not valid JSON.") from None
-    if not isinstance(value, dict):
-        raise _Unfit(f"The arguments of {spec.name} are no JSON object.")
-    try:
-        fastjsonschema.validate(dict(spec.parameters), value)
-    except fastjsonschema.JsonSchemaValueException as error:
-        raise _Unfit(f"The arguments of {spec.name} do not fit: {error.message}.") from None
-    return value
+        return tool.touches(arguments)
+    except Exception as error:  # a tool of somebody else's must not end the turn
+        raise _Unfit(f"{tool.spec.name} cannot say what it would touch ({type(error).__name__}).") from error

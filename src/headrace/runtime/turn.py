@@ -244,7 +244,7 @@ class Turn:
         """End the turn early, and with it whatever its tools have left running."""
         try:
             if self._tools is not None:
-                await self._tools.stopped()
+                await self._tools.end_what_runs_on()
         finally:
             self._close(cause)
 

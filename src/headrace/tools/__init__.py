@@ -12,15 +12,15 @@ What a tool returns is data. Nothing in headrace reads it for instructions: a pa
 a page that says so, and whatever a model makes of it comes back as tool calls, which are decided about like any others.
 
     terminal, background          commands; guard: the process above each
-    read_file, write_file,        files; paths: which file is meant; replacing: whole or not at all
+    read_file, write_file,        files; paths: opening what was judged; replacing: whole or not at all
     edit_file, search_files       grepping: the search program where ripgrep is missing
     web_fetch                     pages; addresses: which of the network
     memory, clarify               what is remembered of the person; asking them
     plugins                       tools of other packages
     environment                   what child processes get to see
 
-State that outlives a run is held in two places: the commands in the background, which belong to the set of tools that
-`builtin` made (make one set for each session, and close it), and the person's memory file.
+State that outlives a run is held in two places: the commands in the background, which belong to the owner of the run
+that started them, and the person's memory file.
 """
 
 from headrace.ports import Tool
@@ -29,7 +29,6 @@ from headrace.tools.clarify import Clarify
 from headrace.tools.edit_file import EditFile
 from headrace.tools.environment import child_environment
 from headrace.tools.memory import Memory
-from headrace.tools.paths import inside, resolve
 from headrace.tools.plugins import third_party
 from headrace.tools.read_file import ReadFile
 from headrace.tools.search_files import SearchFiles
@@ -37,24 +36,23 @@ from headrace.tools.terminal import Terminal
 from headrace.tools.web_fetch import WebFetch
 from headrace.tools.write_file import WriteFile
 
-__all__ = ["builtin", "child_environment", "inside", "resolve", "third_party"]
+__all__ = ["builtin", "child_environment", "third_party"]
 
 
-def builtin(*, everywhere: bool = False, private: bool = False) -> tuple[Tool, ...]:
+def builtin(*, private: bool = False) -> tuple[Tool, ...]:
     """The tools that come with headrace, with a state of their own; close each when done.
 
-    `everywhere`: the file tools may leave the working folder, where rules and people allow the path. `private`:
-    web_fetch may go to addresses that are not public.
+    `private`: web_fetch may go to addresses that are not public.
     """
     background = Background()
     return (
         Terminal(background),
         TerminalRead(background),
         TerminalKill(background),
-        ReadFile(everywhere=everywhere),
-        WriteFile(everywhere=everywhere),
-        EditFile(everywhere=everywhere),
-        SearchFiles(everywhere=everywhere),
+        ReadFile(),
+        WriteFile(),
+        EditFile(),
+        SearchFiles(),
         WebFetch(private=private),
         Memory(),
         Clarify(),

@@ -1,15 +1,16 @@
 """Commands that go on running in the background, and the two tools that read and end them.
 
 Theory of operation. A background command is under guard like any other and is over when its last process is, so
-`server &` lives on. It belongs to the `Background` it was started in, which numbers them; only `terminal_kill`, its own
-timeout, `close`, and Stop in the turn that started it end it. What it prints is kept, head and tail, until it is read;
-reading takes it away. A command that is over is forgotten with the read that says so.
+`server &` lives on. It belongs to the owner of the run that started it (`ToolRun.owner`) and is numbered there; nobody
+else can read or end it. What ends it is `terminal_kill`, its own timeout, a Stop of the turn that started it, and
+`close`. What it prints is kept, head and tail, until it is read; reading takes it away. A command that is over is
+forgotten with the read that says so.
 """
 
 import asyncio
 import codecs
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +19,8 @@ from headrace.ports import Clock, ToolResult, ToolRun, Touch
 from headrace.tools.answers import Refused, Stateless, answering, described
 from headrace.tools.keeping import Kept
 from headrace.tools.processes import Ending, Guarded, signal_name
+
+_STOPPED: Final = "ended because the turn that started it was stopped"
 
 
 def ending_said(ending: Ending, late: str = "") -> str:
@@ -64,6 +67,9 @@ class _Job:
             self._late = f"timed out after {timeout_s:g} s"
         self.ending = await self._guarded.end()
 
+    async def stop(self) -> None:
+        await self.end(_STOPPED)
+
     async def watch(self, clock: Clock, most_s: float) -> None:
         """For a while, or until it is over."""
         try:
@@ -72,7 +78,9 @@ class _Job:
         except TimeoutError:
             return
 
-    async def end(self) -> None:
+    async def end(self, why: str = "") -> None:
+        if self.ending is None:
+            self._late = why
         self._task.cancel()
         await asyncio.wait([self._task])
         self.ending = await self._guarded.end()
@@ -88,8 +96,8 @@ class _Job:
         return ToolResult(f"{output}[{name}: {end}]", self.ending.status in (0, None), f"{name}: {end}")
 
 
-class Background:
-    """The commands that are running in the background, by their names."""
+class _Jobs:
+    """The commands of one owner, by their names."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
@@ -102,15 +110,15 @@ class Background:
         self._count += 1
         name = f"bg-{self._count}"
         self._jobs[name] = job
-        run.on_stop(lambda: self._end_if_there(name))
         try:
             await job.watch(run.clock, BACKGROUND_WATCH_S)
         except asyncio.CancelledError:
             await self._end(name)  # nobody has been told its name
             raise
-        return (
-            self.read(name) if job.ending else ToolResult(f"[{name} is running]", detail=f"{name}: {command}")
-        )
+        if job.ending:
+            return self.read(name)
+        run.when_stopped(job.stop)
+        return ToolResult(f"[{name} is running]", detail=f"{name}: {command}")
 
     def read(self, name: str) -> ToolResult:
         job = self._job(name)
@@ -125,10 +133,6 @@ class Background:
 
     async def close(self) -> None:
         await asyncio.gather(*(self._end(name) for name in list(self._jobs)))
-
-    async def _end_if_there(self, name: str) -> None:
-        if name in self._jobs:
-            await self._end(name)
 
     async def _end(self, name: str) -> None:
         await self._jobs.pop(name).end()
@@ -152,6 +156,19 @@ class Background:
             del self._jobs[name]
 
 
+class Background:
+    """The commands that are running in the background, by whose they are."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Hashable, _Jobs] = {}
+
+    def of(self, owner: Hashable) -> _Jobs:
+        return self._owners.setdefault(owner, _Jobs())
+
+    async def close(self) -> None:
+        await asyncio.gather(*(jobs.close() for jobs in self._owners.values()))
+
+
 class TerminalRead(Stateless):
     spec = described(
         "terminal_read",
@@ -167,8 +184,8 @@ class TerminalRead(Stateless):
         return Touch("nothing", arguments["id"])
 
     @answering
-    async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:  # noqa: ARG002 -- the port's
-        return self._background.read(arguments["id"])
+    async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
+        return self._background.of(run.owner).read(arguments["id"])
 
 
 class TerminalKill(Stateless):
@@ -186,5 +203,5 @@ class TerminalKill(Stateless):
         return Touch("nothing", arguments["id"])
 
     @answering
-    async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:  # noqa: ARG002 -- the port's
-        return await self._background.kill(arguments["id"])
+    async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
+        return await self._background.of(run.owner).kill(arguments["id"])

@@ -14,7 +14,7 @@ from headrace.limits import EDIT_MAX_BYTES, EDIT_PLACES_MOST
 from headrace.ports import ToolResult, ToolRun, Touch
 from headrace.tools.answers import Refused, Stateless, answering, described
 from headrace.tools.diffs import unified
-from headrace.tools.paths import open_file, shown, usable
+from headrace.tools.paths import open_file, shown
 from headrace.tools.replacing import replace
 from headrace.tools.threads import Check, in_thread
 from headrace.tools.write_file import encoded
@@ -34,17 +34,13 @@ class EditFile(Stateless):
     )
     only_reads = False
 
-    def __init__(self, *, everywhere: bool = False) -> None:
-        self._everywhere = everywhere
-
     def touches(self, arguments: Mapping[str, Any]) -> Touch:
         return Touch("write", arguments["path"])
 
     @answering
     async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
         def work(_: Check) -> ToolResult:
-            real = usable(arguments["path"], run.folder, everywhere=self._everywhere)
-            return _edit(real, arguments["old"], arguments["new"], shown(real, run.folder))
+            return _edit(run.target, arguments["old"], arguments["new"], shown(run.target, run.folder))
 
         return await in_thread(work)
 

@@ -41,7 +41,7 @@ class Memory(Stateless):
     only_reads = False
 
     def touches(self, arguments: Mapping[str, Any]) -> Touch:
-        return Touch("nothing" if arguments["action"] == "list" else "write", FILE)
+        return Touch("nothing" if arguments["action"] == "list" else "remember")
 
     @answering
     async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:

@@ -1,15 +1,10 @@
-"""Which file a path of a model's means, and opening exactly that one.
+"""Opening exactly the file that was judged.
 
-Theory of operation. `resolve` makes a path absolute and free of links: relative to the working folder, `~` and `~/...`
-being the person's home (`~name` is refused; a file of that name is `./~name`). `inside` says whether what it means lies
-in the folder, after every link and every `..`.
-
-A path that was inside when it was looked at may mean something else when it is used, because a command may put a link
-in its place in between. So what is opened is what was resolved: `open_folder` and `open_file` go there from the root,
-component by component, and follow no link at all. Whoever checks a resolved path and then opens that same path this way
-leaves no gap between the two. What remains: a hard link cannot be told from the file (writing replaces the name and so
-never reaches through one); and where paths outside of the folder may be used at all, what a person allowed was the
-path as the model wrote it, which is resolved anew when the tool runs.
+Theory of operation. A tool is not given a path to resolve but what the path meant when the call was judged
+(`ToolRun.target`), absolute and free of links. It may mean something else by the time it is used, because a command may
+put a link in its place in between. So `open_folder` and `open_file` go to it from the root, component by component,
+and follow no link at all: what is opened is what was judged, or nothing is. What remains: a hard link cannot be told
+from the file (writing replaces the name and so never reaches through one), and a search goes where the name leads.
 """
 
 import contextlib
@@ -23,33 +18,6 @@ from headrace.tools.answers import Refused
 
 # To pass through a folder needs no right to list it.
 _STEP: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def resolve(path: str | Path, folder: Path) -> Path:
-    """What `path` means, seen from `folder`: absolute, no link and no `..` in it. It need not exist."""
-    text = os.fspath(path)
-    if not text or "\0" in text:
-        raise Refused("The path is empty." if not text else "A path has no zero byte.")
-    if text == "~" or text.startswith("~/"):
-        text = str(Path.home()) + text[1:]
-    elif text.startswith("~"):
-        raise Refused(
-            f"{text}: other people's homes are not looked up. For a file of that name write ./{text}"
-        )
-    return Path(os.path.realpath(os.path.join(folder, text)))  # noqa: PTH118 -- pathlib would fold `a/..` too early
-
-
-def inside(path: str | Path, folder: Path) -> bool:
-    """Whether what `path` means lies in `folder`, or is it."""
-    return resolve(path, folder).is_relative_to(os.path.realpath(folder))
-
-
-def usable(path: str, folder: Path, *, everywhere: bool) -> Path:
-    """What `path` means, if it may be used."""
-    real = resolve(path, folder)
-    if not everywhere and not inside(real, folder):
-        raise Refused(f"{path} is outside of the working folder, {folder}. Use a path within it.")
-    return real
 
 
 def shown(real: Path, folder: Path) -> str:

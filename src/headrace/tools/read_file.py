@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 from headrace.limits import BINARY_SNIFF_BYTES, MIB, READ_FILE_MAX_CHARS, READ_LINE_MAX_CHARS
 from headrace.ports import ToolResult, ToolRun, Touch
 from headrace.tools.answers import Refused, Stateless, answering, described
-from headrace.tools.paths import open_file, usable
+from headrace.tools.paths import open_file
 from headrace.tools.threads import Check, in_thread
 
 _LINE_BYTES: Final = 4 * READ_LINE_MAX_CHARS
@@ -30,9 +30,6 @@ class ReadFile(Stateless):
     )
     only_reads = True
 
-    def __init__(self, *, everywhere: bool = False) -> None:
-        self._everywhere = everywhere
-
     def touches(self, arguments: Mapping[str, Any]) -> Touch:
         return Touch("read", arguments["path"])
 
@@ -44,8 +41,7 @@ class ReadFile(Stateless):
             raise Refused(f"The end, line {end}, is before the start, line {start}.")
 
         def work(check: Check) -> str:
-            real = usable(arguments["path"], run.folder, everywhere=self._everywhere)
-            return _read(real, start, end, check)
+            return _read(run.target, start, end, check)
 
         return ToolResult(await in_thread(work))
 

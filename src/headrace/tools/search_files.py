@@ -22,7 +22,6 @@ from headrace.limits import (
 from headrace.ports import ToolResult, ToolRun, Touch
 from headrace.tools import grepping
 from headrace.tools.answers import Refused, Stateless, answering, described
-from headrace.tools.paths import usable
 from headrace.tools.workers import PYTHON, Output, output
 
 _FOUND: Final = re.compile(rb"^([^\0\n]+)\0(\d+):(.*)$", re.MULTILINE)
@@ -47,9 +46,6 @@ class SearchFiles(Stateless):
     )
     only_reads = True
 
-    def __init__(self, *, everywhere: bool = False) -> None:
-        self._everywhere = everywhere
-
     def touches(self, arguments: Mapping[str, Any]) -> Touch:
         return Touch("read", arguments.get("path", "."))
 
@@ -58,10 +54,9 @@ class SearchFiles(Stateless):
         pattern, glob = arguments["pattern"], arguments.get("glob", "")
         if "\0" in pattern or "\0" in glob or "\n" in pattern:
             raise Refused("A pattern is for one line: it has no line end and no zero byte.")
-        real = usable(arguments.get("path", "."), run.folder, everywhere=self._everywhere)
-        if not real.exists():
+        if not run.target.exists():
             raise Refused(f"There is no {arguments.get('path')}.")
-        found = await _searched(pattern, glob, _seen_from(run.folder, real), run)
+        found = await _searched(pattern, glob, _seen_from(run.folder, run.target), run)
         return _result(found)
 
 

@@ -58,7 +58,7 @@ class Terminal:
         command = command_checked(arguments["command"], TERMINAL_COMMAND_MAX_BYTES)
         folder_checked(run.folder)
         if arguments.get("background"):
-            return await self._background.start(command, run, arguments.get("timeout_s"))
+            return await self._background.of(run.owner).start(command, run, arguments.get("timeout_s"))
         return await _foreground(command, run, float(arguments.get("timeout_s", TERMINAL_TIMEOUT_S)))
 
     async def close(self) -> None:

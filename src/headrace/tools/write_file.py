@@ -8,7 +8,7 @@ from headrace.limits import EDIT_MAX_BYTES
 from headrace.ports import ToolResult, ToolRun, Touch
 from headrace.tools.answers import Refused, Stateless, answering, described
 from headrace.tools.diffs import unified
-from headrace.tools.paths import open_file, shown, usable
+from headrace.tools.paths import open_file, shown
 from headrace.tools.replacing import replace
 from headrace.tools.threads import Check, in_thread
 
@@ -23,18 +23,13 @@ class WriteFile(Stateless):
     )
     only_reads = False
 
-    def __init__(self, *, everywhere: bool = False) -> None:
-        self._everywhere = everywhere
-
     def touches(self, arguments: Mapping[str, Any]) -> Touch:
         return Touch("write", arguments["path"])
 
     @answering
     async def run(self, arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
-        path, content = arguments["path"], arguments["content"]
-
         def work(_: Check) -> ToolResult:
-            return _write(usable(path, run.folder, everywhere=self._everywhere), content, run.folder)
+            return _write(run.target, arguments["content"], run.folder)
 
         return await in_thread(work)
 

@@ -142,7 +142,7 @@ class TerminalView:
                 if status != "ok":
                     out.append(Aside(_short(f"{status}: {result}")))
             case ApprovalAsked(approval, summary=summary):
-                out.append(Asking("approval", approval, _short(summary)))
+                out.append(Asking("approval", approval, harmless(" ".join(summary.split()))))
             case QuestionAsked(question, text=text, choices=choices):
                 out.append(Asking("question", question, harmless(text), tuple(map(harmless, choices))))
             case ApprovalGiven(approval, verdict):
