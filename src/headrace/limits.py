@@ -208,6 +208,8 @@ TERM_S: Final = 0.6
 KILL_S: Final = 0.8
 # For a guard to say that all is ended; it is itself ended after that.
 GUARD_S: Final = 1.7
+# For those whose guard was killed, who are not asked.
+SWEEP_S: Final = 0.5
 # For output that is still in the pipe when its writers have ended.
 PIPE_DRAIN_S: Final = 0.3
 # What one command may have running at once; a parallel build of a large project stays below a few hundred.

@@ -1,10 +1,11 @@
-"""A tool that does what it was told when it was made, and remembers its runs."""
+"""A tool that does what it was told when it was made, and a run that remembers what a tool did with it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from headrace.ports import ToolResult, ToolRun, ToolSpec, Touch
+from headrace.ports import Clock, ToolResult, ToolRun, ToolSpec, Touch
 
 Behaviour = Callable[[Mapping[str, Any], ToolRun], Awaitable[ToolResult]]
 
@@ -60,3 +61,44 @@ class ScriptedTool:
 
     async def close(self) -> None:
         self.closed = True
+
+
+class BareRun:
+    """Implements the ToolRun port for one run outside of any turn, and remembers what the tool did with it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        *,
+        target: Path | None = None,
+        home: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        owner: Hashable = "",
+        answer: str | None = None,
+    ) -> None:
+        self.folder = folder
+        self.target = folder if target is None else target
+        self.home = folder if home is None else home
+        self.env: Mapping[str, str] = {} if env is None else env
+        self.owner = owner
+        self.clock = clock
+        self.shown: list[str] = []
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self._answer = answer
+        self._ends: list[Callable[[], Awaitable[None]]] = []
+
+    def printed(self, text: str) -> None:
+        self.shown.append(text)
+
+    async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
+        self.asked.append((question, tuple(choices)))
+        return self._answer
+
+    def when_stopped(self, end: Callable[[], Awaitable[None]]) -> None:
+        self._ends.append(end)
+
+    async def stop(self) -> None:
+        """What a Stop of the turn would do once the run is over."""
+        for end in self._ends:
+            await end()

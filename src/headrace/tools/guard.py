@@ -128,6 +128,16 @@ def descendants(root: int | None, session: int | None = None) -> set[int]:
     return {p.pid for p in found.values() if p.alive} - spared
 
 
+def marked(mark: str) -> set[int]:
+    """The living who were started with `mark`, a variable with its value, in their environment."""
+    wanted, found = f"\0{mark}\0".encode(), set()
+    for process in processes():
+        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/environ", "rb") as file:
+            if process.alive and process.pid != os.getpid() and wanted in b"\0" + file.read():
+                found.add(process.pid)
+    return found
+
+
 def end_all(find: Callable[[], set[int]], term_s: float, kill_s: float) -> int:
     """End everybody `find` finds, politely first; how many are left."""
     if term_s:

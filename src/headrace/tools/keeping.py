@@ -24,7 +24,7 @@ class Kept:
         self._out_lines = 0
 
     def __bool__(self) -> bool:
-        return bool(self._head or self._tail)
+        return bool(self._head or self._tail or self._out_chars)
 
     def add(self, text: str) -> None:
         if self._head_room and text:

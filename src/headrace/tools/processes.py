@@ -7,11 +7,13 @@ Theory of operation. `guard` says how a command's processes are kept together; t
 
 `start` and `end` leave nothing half done when they are cancelled: a guard without an order starts nothing, and an end
 that has begun goes on to its end before the cancellation leaves. A guard that was killed, which only its own command or
-the system does, has its command's session swept up from here.
+the system does, is swept up after from here: what is left of the command's session, and whoever has the command's mark,
+a random word, in the environment it was started with.
 """
 
 import asyncio
 import contextlib
+import secrets
 import shutil
 import signal
 import sys
@@ -26,6 +28,7 @@ from headrace.limits import (
     KILL_S,
     PIPE_DRAIN_S,
     READ_BYTES,
+    SWEEP_S,
     TERM_S,
     TERMINAL_MAX_PROCESSES,
 )
@@ -35,6 +38,7 @@ from headrace.tools.answers import Refused
 from headrace.tools.cancelling import whole
 
 GUARD: Final = (sys.executable, "-I", "-S", guard.__file__)
+_MARK: Final = "HEADRACE_COMMAND"
 
 
 class Ending(NamedTuple):
@@ -56,9 +60,10 @@ class Guarded:
     """One command and everything it starts."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, clock: Clock, received: Callable[[bytes], None]
+        self, process: asyncio.subprocess.Process, mark: str, clock: Clock, received: Callable[[bytes], None]
     ) -> None:
         self._process = process
+        self._mark = mark
         self._clock = clock
         self._received = received
         assert process.stderr is not None
@@ -72,8 +77,10 @@ class Guarded:
         """Start it in the run's folder with the run's environment. `linger`: it lasts as long as any of its
         processes, not only as long as its shell."""
         shell = shutil.which("bash", path=run.env.get("PATH")) or "/bin/sh"
+        mark = secrets.token_hex(8)
+        env = {**run.env, _MARK: mark}
         order = guard.Order(
-            shell, command, str(run.folder), linger, TERM_S, KILL_S, TERMINAL_MAX_PROCESSES, dict(run.env)
+            shell, command, str(run.folder), linger, TERM_S, KILL_S, TERMINAL_MAX_PROCESSES, env
         )
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -81,7 +88,7 @@ class Guarded:
         )
         assert process.stdin is not None
         process.stdin.write(order.packed())
-        return cls(process, run.clock, received)
+        return cls(process, mark, run.clock, received)
 
     @property
     def over(self) -> bool:
@@ -101,15 +108,29 @@ class Guarded:
     async def _end(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)  # its command may have stopped it
         with contextlib.suppress(TimeoutError):
             async with self._clock.timeout(GUARD_S):
                 await asyncio.wait([self._report])
         if self._process.returncode is None and not self._report.done():
+            await self._sweep(self._process.pid, None)
             self._process.kill()
         await asyncio.wait([self._report])
+        words = self._report.result().split()
+        if b"started" in words and b"ended" not in words:
+            await self._sweep(None, int(words[words.index(b"started") + 1]))
         await self._drain()
-        _sweep(self._report.result())
         await self._process.wait()
+
+    async def _sweep(self, root: int | None, session: int | None) -> None:
+        """End what is left of a command whose guard does not: all below `root`, in `session`, or with the mark."""
+        mark = f"{_MARK}={self._mark}"
+
+        def find() -> set[int]:
+            return guard.descendants(root, session) | guard.marked(mark)
+
+        await asyncio.to_thread(guard.end_all, find, 0, SWEEP_S)
 
     async def _pump(self) -> None:
         assert self._process.stdout is not None
@@ -150,14 +171,6 @@ def _exit_status(status: int) -> int | None:
     return -(status & 0x7F) if status & 0x7F else status >> 8
 
 
-def _sweep(report: bytes) -> None:
-    """Kill what is left of the session of a command whose guard did not live to see it end."""
-    words = report.split()
-    if b"started" in words and b"ended" not in words:
-        session = int(words[words.index(b"started") + 1])
-        guard.end_all(lambda: guard.descendants(None, session), 0, 0.1)
-
-
 def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -169,7 +182,11 @@ def command_checked(command: str, most_bytes: int) -> str:
     """A command as a shell can be given it."""
     if "\0" in command:
         raise Refused("A command has no zero byte.")
-    if len(command.encode(errors="surrogateescape")) > most_bytes:
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError as error:
+        raise Refused(f"The command has half a character at {error.start}.") from error
+    if size > most_bytes:
         raise Refused("The command is too long. Write it to a file and run that.")
     return command
 
