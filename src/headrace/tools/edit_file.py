@@ -49,7 +49,7 @@ def _edit(real: Path, old: str, new: str, name: str) -> ToolResult:
     before = _text(real, name)
     if old == new:
         raise Refused("Old and new are the same; there is nothing to change.")
-    if "\r\n" in before and old not in before:
+    if _in_crlf(before) or ("\r\n" in before and old not in before):
         old, new = (re.sub(r"\r?\n", "\r\n", text) for text in (old, new))
     at = _place(before, old, name)
     after = before[:at] + new + before[at + len(old) :]
@@ -58,6 +58,11 @@ def _edit(real: Path, old: str, new: str, name: str) -> ToolResult:
     last = first + new.removesuffix("\n").count("\n")
     where = f"line {first}" if first == last else f"lines {first} to {last}"
     return ToolResult(f"Edited {name}, now {where}.", detail=unified(before, after, name))
+
+
+def _in_crlf(text: str) -> bool:
+    """Whether all its lines end so."""
+    return 0 < text.count("\n") == text.count("\r\n")
 
 
 def _text(real: Path, name: str) -> str:

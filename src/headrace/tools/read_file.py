@@ -139,5 +139,5 @@ class _Stretch:
             check()
             passed += len(rest)
             if rest.endswith(b"\n"):
-                break
+                return passed - 1
         return passed

@@ -73,4 +73,5 @@ def _keep(descriptor: int, before: os.stat_result) -> None:
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
         with contextlib.suppress(PermissionError):  # only root gives files away; then it is ours from now on
             os.fchown(descriptor, before.st_uid, before.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
+    # Not its set-user and set-group bits: what is written by somebody else must not run as the file's owner.
+    os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & 0o777)
