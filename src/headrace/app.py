@@ -21,7 +21,7 @@ import msgspec
 
 from headrace.agent.approvals import Rule, Rules
 from headrace.agent.decide import AGENT, Plan, Prices
-from headrace.agent.history import Context, Room
+from headrace.agent.history import ENDLESS, Context, Room
 from headrace.agent.mixture import Mixture
 from headrace.agent.prompt import Scene, system_prompt
 from headrace.config import Config, ModelRef, ProviderConfig, home_dir, load, parse_model
@@ -152,7 +152,9 @@ class App:
                 plan, **self._acting_limits((*candidates, *references)), runs_tools=True
             )
         prompt = self._prompt(acting, tools=toolbox is not None) if acting else ()
-        room = self._room((*candidates, *references))
+        prompt = (*prompt, *(options.prompt if options else ()))
+        # What a caller sends for a relayed call is the caller's to fit; only what is added to it is measured.
+        room = self._room((*candidates, *references)) if plan.compacts else ENDLESS
 
         def recall() -> Context:
             return Context(prompt=prompt, past=session.past, room=room)

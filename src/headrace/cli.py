@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except HeadraceError as error:
-        from headrace.views.terminal import harmless
+        from headrace.views.asides import harmless
 
         print(f"headrace: {harmless(str(error))}", file=sys.stderr)
         return 2 if error.who == "user" else 1

@@ -124,6 +124,8 @@ class TurnOpened(_Event, frozen=True, tag="turn_opened"):
     input: tuple[Message, ...]
     session: str = ""
     model: str = ""
+    request: str = ""
+    """How its door was asked, as JSON text: what the view needs to show the turn again."""
 
 
 class InputAdded(_Event, frozen=True, tag="input_added"):

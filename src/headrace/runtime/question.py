@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import CallError, Cause
+from headrace.events import Message
 from headrace.limits import BACKOFF_FIRST_S, BACKOFF_MOST_S
 from headrace.ports import Provider, ToolSpec
 from headrace.runtime.stalls import Patience
@@ -46,6 +47,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     read_timeout_s: float | None = None
     """The caller's own patience between two reads."""
     extra: Mapping[str, Any] = {}
+    prompt: tuple[Message, ...] = ()
+    """What the caller has the model told before everything else, in this turn alone."""
+    request: str = ""
+    """Kept with the turn's opening, for the door that was asked; see `TurnOpened.request`."""
 
 
 def lost_promise(provider: str) -> CallError:

@@ -106,7 +106,9 @@ class Turn:
         """Accept the messages: from here on the turn is in its log, whatever happens to the process."""
         mixture = self._plan.mixture
         model = mixture.name if mixture else self._candidates[0].model_id
-        self._recorder.record([TurnOpened(LOG_VERSION, tuple(messages), session, model)])
+        self._recorder.record(
+            [TurnOpened(LOG_VERSION, tuple(messages), session, model, self._options.request)]
+        )
 
     def begin(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"turn {self.id}")

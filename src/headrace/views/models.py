@@ -8,7 +8,7 @@ none for an address that may carry one. What a name was given by somebody else c
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.views.terminal import harmless
+from headrace.views.asides import harmless
 
 
 class EmbeddedModel(NamedTuple):

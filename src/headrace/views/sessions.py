@@ -23,7 +23,8 @@ from headrace.events import (
     TurnOpened,
     UserMessage,
 )
-from headrace.views.terminal import Answer, Aside, TerminalView, harmless
+from headrace.views.asides import Aside, harmless
+from headrace.views.terminal import Answer, TerminalView
 
 When = Callable[[float], str]
 """What a moment is called."""

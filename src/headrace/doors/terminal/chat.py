@@ -16,7 +16,7 @@ from headrace.doors.terminal.plain import Printer, Stop, show, stopping
 from headrace.errors import HeadraceError
 from headrace.runtime.session import Session
 from headrace.runtime.turn import Turn
-from headrace.views.terminal import harmless
+from headrace.views.asides import harmless
 
 Start = Callable[[str, Printer], Turn]
 """Starts a turn of the session with a question; the printer shows what has to be fetched for it."""

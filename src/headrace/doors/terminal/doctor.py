@@ -19,8 +19,8 @@ from headrace.runtime.clock import SystemClock
 from headrace.runtime.doctor import PATIENCE, diagnose
 from headrace.runtime.question import Candidate
 from headrace.runtime.stalls import Patience
+from headrace.views.asides import harmless_json
 from headrace.views.doctor import Diagnosis, Subject, lines
-from headrace.views.terminal import harmless_json
 
 DESCRIPTION: Final = """Ask a model a few small questions and say what its endpoint can do: whether it can be reached,
 takes the key, really streams, calls tools, says when an answer is complete, and what to do about what is wrong.

@@ -18,6 +18,7 @@ from headrace.config.summary import host, providers_in_use, variables
 from headrace.providers.http import Endpoint, HttpClient
 from headrace.providers.model_list import ModelList, Served
 from headrace.runtime.clock import SystemClock
+from headrace.views.asides import harmless_json
 from headrace.views.models import (
     EmbeddedModel,
     Known,
@@ -27,7 +28,6 @@ from headrace.views.models import (
     known_value,
     served_lines,
 )
-from headrace.views.terminal import harmless_json
 
 
 def list_known(

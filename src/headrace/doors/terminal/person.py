@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from headrace.runtime.turn import Turn
-from headrace.views.terminal import Asking, Piece, Settled
+from headrace.views.asides import Asking, Settled
+from headrace.views.terminal import Piece
 
 BY: Final = "terminal"
 _YES: Final = frozenset({"y", "yes"})

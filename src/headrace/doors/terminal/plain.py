@@ -12,16 +12,8 @@ from headrace.doors.terminal.person import Person
 from headrace.errors import Cause
 from headrace.events import Recorded
 from headrace.runtime.turn import Turn
-from headrace.views.terminal import (
-    Answer,
-    Aside,
-    Asking,
-    Piece,
-    Settled,
-    TerminalView,
-    Thought,
-    harmless_json,
-)
+from headrace.views.asides import Aside, Asking, Settled, harmless_json
+from headrace.views.terminal import Answer, Piece, TerminalView, Thought
 
 STOPPED: Final = Cause("stopped", "You stopped the turn.")
 GONE: Final = Cause("client_disconnected", "Whoever read the answer closed the pipe.")

@@ -18,8 +18,8 @@ from headrace import events
 from headrace.errors import UserError
 from headrace.events import Recorded
 from headrace.stores.sqlite import SessionStore
+from headrace.views.asides import harmless_json
 from headrace.views.sessions import FoundRow, SessionRow, found_lines, markdown, session_lines, turn_text
-from headrace.views.terminal import harmless_json
 
 Format = Literal["jsonl", "markdown"]
 

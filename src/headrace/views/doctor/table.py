@@ -7,9 +7,9 @@ on one line before it is wrapped. Rows keep their columns when they wrap.
 import textwrap
 from typing import Final
 
+from headrace.views.asides import harmless
 from headrace.views.doctor.values import Diagnosis, Finding
 from headrace.views.doctor.wording import count
-from headrace.views.terminal import harmless
 
 _VERDICT: Final = 9
 _NAME: Final = 16

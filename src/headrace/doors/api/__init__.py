@@ -1,0 +1,1 @@
+"""The API door: OpenAI-compatible HTTP, and the native log."""
