@@ -60,6 +60,11 @@ class Live:
         with self._lock:
             return {turn: entries.copy() for turn, entries in self._turns.items()}
 
+    def has(self, turn: str) -> bool:
+        """Whether the turn is here and perhaps not in the database."""
+        with self._lock:
+            return turn in self._turns
+
     def unfinished(self) -> list[list[Recorded]]:
         return [entries for entries in self.turns().values() if not is_closed(entries)]
 

@@ -44,6 +44,19 @@ WHERE s.name = ? ORDER BY t.id DESC;
 -- name: turn
 SELECT t.id FROM turns AS t JOIN sessions AS s ON s.id = t.session WHERE s.name = ? AND t.turn = ?;
 
+-- name: session_of
+SELECT s.name FROM turns AS t JOIN sessions AS s ON s.id = t.session WHERE t.turn = ? ORDER BY t.id DESC LIMIT 1;
+
+-- name: shrink_session
+UPDATE sessions SET turns = turns - 1, bytes = bytes - (SELECT bytes FROM turns WHERE turns.id = :turn)
+WHERE id = (SELECT session FROM turns WHERE turns.id = :turn);
+
+-- name: delete_turn
+DELETE FROM turns WHERE id = ?;
+
+-- name: delete_empty_session
+DELETE FROM sessions WHERE name = ? AND turns = 0;
+
 -- name: events
 SELECT seq, last, at, event, growth FROM events WHERE turn = ? AND last > ? ORDER BY seq;
 

@@ -169,6 +169,17 @@ class SessionStore:
             place = tables.turn_place(connection, session, turn)
             return tables.entries(connection, place, seq) if place else []
 
+    def session_of(self, turn: str) -> str | None:
+        """Where a turn is kept; None if it is not."""
+        held = next((name for name, live in list(self._held.items()) if live.has(turn)), None)
+        if held is not None:
+            return held
+        with self._database.reading() as connection:
+            kept = tables.session_of(connection, turn)
+        if kept is not None:
+            return kept
+        return next((name for name, turns in self._all_ahead().items() if turn in turns), None)
+
     def search(self, text: str) -> list[Found]:
         """Turns whose question or answer holds every word, or words that begin so; latest first."""
         with self._database.reading() as connection:
@@ -181,6 +192,24 @@ class SessionStore:
         deleted = self._deleted(session, left_open_too=True)
         if deleted is None:
             raise UserError(f"A turn of the session {session} is running. Stop it first.")
+        if deleted:
+            self._database.forget()
+        return deleted
+
+    def delete_turn(self, session: str, turn: str) -> bool:
+        """Whether there was one. SessionBusy if another process writes the session, UserError if it is open here."""
+        with self._database.lock:
+            ours = session in self._held
+            live = self._open(session)
+            try:
+                if any(entries[0].turn == turn for entries in live.unfinished()):
+                    raise UserError(f"The turn {turn} is running. Stop it first.")
+                self._catching_up.now([live])
+                with self._database.writing() as connection:
+                    deleted = tables.delete_turn(connection, session, turn)
+            finally:
+                if not ours:
+                    self._let_go(live)
         if deleted:
             self._database.forget()
         return deleted

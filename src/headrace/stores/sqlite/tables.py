@@ -85,6 +85,22 @@ def turn_place(connection: sqlite3.Connection, session: str, turn: str) -> Place
     return Place(row[0], turn) if row else None
 
 
+def session_of(connection: sqlite3.Connection, turn: str) -> str | None:
+    row = connection.execute(query("session_of"), (turn,)).fetchone()
+    return row[0] if row else None
+
+
+def delete_turn(connection: sqlite3.Connection, session: str, turn: str) -> bool:
+    """Whether there was one; a session without turns goes with its last."""
+    place = turn_place(connection, session, turn)
+    if place is None:
+        return False
+    connection.execute(query("shrink_session"), {"turn": place.id})
+    connection.execute(query("delete_turn"), (place.id,))
+    connection.execute(query("delete_empty_session"), (session,))
+    return True
+
+
 def latest_turns(
     connection: sqlite3.Connection, session: str, most_chars: int, but: Container[str] = ()
 ) -> list[Place]:
