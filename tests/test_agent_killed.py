@@ -20,8 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.app import Acting, App
+from headrace.app import App
 from headrace.events import PartGrew, Recorded, ToolFinished, ToolStarted, TurnClosed, user_message
+from headrace.runtime.question import Acting
 from headrace.stores.sqlite import SessionStore
 from headrace.testing.modelserver import CallTool, ModelServer, RecordedRequest, Reply, Say, Script
 from tests.commands import environment

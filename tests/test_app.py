@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.app import Acting, App
+from headrace.app import App
 from headrace.events import HistoryCompacted, NoticeShown, ToolFinished, user_message
+from headrace.runtime.question import Acting
 from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import CallTool, ModelServer, RecordedRequest, Reply, Say, Script, scenario
 from tests.commands import environment

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from headrace.agent.decide import RELAY, Plan
 from headrace.agent.mixture import Mixture
-from headrace.app import Acting
 from headrace.errors import Cause
 from headrace.events import CallStarted, Event, NoticeShown, ReplyEnded, ToolStarted, user_message
 from headrace.ports import AttemptIds, Sink
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.learnt import Learnt
-from headrace.runtime.question import CallPolicy, Candidate, Options
+from headrace.runtime.question import Acting, CallPolicy, Candidate, Options
 from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import CallTool, ModelServer, RecordedRequest, Reply, Say, Script, scenario
 from headrace.turn.log import Log

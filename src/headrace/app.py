@@ -40,7 +40,7 @@ from headrace.providers.http import Endpoint, HttpClient, HttpProvider
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.learnt import Learnt
-from headrace.runtime.question import CallPolicy, Candidate, Options
+from headrace.runtime.question import Acting, CallPolicy, Candidate, Options
 from headrace.runtime.session import MakeTurn, Manner, Session, close_crashed
 from headrace.runtime.stalls import Patience
 from headrace.runtime.tools import Toolbox
@@ -67,20 +67,6 @@ FetchProgress = Callable[[int, int, str], None]
 
 def _unseen(_done: int, _total: int, _source: str) -> None:
     """Nobody watches."""
-
-
-class Acting(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a turn may act by itself, and for whom."""
-
-    folder: Path
-    attended: bool = False
-    """Whether somebody sees the turn who can be asked."""
-    assume_yes: bool = False
-    """Allow what would be asked about."""
-    tools: bool | None = None
-    """None: as configured."""
-    context_files: bool = True
-    memory: bool = True
 
 
 class App:

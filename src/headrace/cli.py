@@ -20,8 +20,9 @@ from headrace.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.app import Acting, App
+    from headrace.app import App
     from headrace.doors.terminal.plain import Printer
+    from headrace.runtime.question import Acting
     from headrace.runtime.turn import Turn
 
 _STATUS = """exit status:
@@ -474,7 +475,7 @@ async def _answer(question: str, arguments: argparse.Namespace) -> int:
 
 
 def _acting(arguments: argparse.Namespace, *, attended: bool) -> "Acting":
-    from headrace.app import Acting
+    from headrace.runtime.question import Acting
 
     return Acting(
         folder=Path.cwd(),

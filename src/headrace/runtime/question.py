@@ -1,6 +1,7 @@
 """What is asked, whom, and how patiently: the values a turn is started with."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -51,6 +52,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller has the model told before everything else, in this turn alone."""
     request: str = ""
     """Kept with the turn's opening, for the door that was asked; see `TurnOpened.request`."""
+
+
+class Acting(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a turn may act by itself, and for whom."""
+
+    folder: Path
+    attended: bool = False
+    """Whether somebody sees the turn who can be asked."""
+    assume_yes: bool = False
+    """Allow what would be asked about."""
+    tools: bool | None = None
+    """None: as configured."""
+    context_files: bool = True
+    memory: bool = True
 
 
 def lost_promise(provider: str) -> CallError:

@@ -57,6 +57,8 @@ class Session:
         self._active: Turn | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing: Cause | None = None
+        self.latest = ""
+        """The turn that was opened last: what is posted now follows it."""
 
     @classmethod
     def opened(
@@ -66,6 +68,7 @@ class Session:
         session = cls(name, store)
         for entries in store.recent_turns(name, most_chars):
             session._add(entries[0].turn, session._closed(entries, clock))
+            session.latest = entries[0].turn
         return session
 
     @property
@@ -93,6 +96,7 @@ class Session:
             return self._active
         turn = make()
         turn.open(messages, self.name)
+        self.latest = turn.id
         self._waiting.append(_Posted(turn, make))
         if manner == "interrupt" and self._active is not None:
             self._active.stop(INTERRUPTED)
