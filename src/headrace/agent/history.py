@@ -29,7 +29,7 @@ from headrace.events import (
     user_message,
 )
 from headrace.limits import LEAN_RESULT_CHARS
-from headrace.turn.folds import Advised, Folded, unadvised
+from headrace.turn.folds import NOT_RUN, Advised, Folded, unadvised
 from headrace.turn.sizes import clipped, lean, size
 
 
@@ -97,7 +97,7 @@ def whole(
     if not (context.prompt or context.past.turns or context.past.summary or turn.rounds):
         return (*own, *then)  # a caller's own messages are passed on as they are
     past = context.past if turn.compaction is None else context.past.after(turn.compaction)
-    return tuple(one_voice((*context.prompt, *told(past, context.room), *own, *then)))
+    return tuple(one_voice(answered((*context.prompt, *told(past, context.room), *own, *then))))
 
 
 def told(past: Past, room: Room) -> tuple[Message, ...]:
@@ -150,6 +150,26 @@ def fitted(messages: tuple[Message, ...], most_chars: int) -> tuple[Message, ...
         for n in results:
             out[n] = clipped(out[n], share)
     return tuple(out)
+
+
+def answered(messages: Iterable[Message]) -> list[Message]:
+    """Every tool call with a result right behind it: a caller may have gone on without giving one."""
+    out: list[Message] = []
+    waiting: list[ReplyPart] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            waiting = [part for part in waiting if part.tool_id != message.tool_id]
+        else:
+            out += map(_unrun, waiting)
+            waiting = []
+        if isinstance(message, AssistantMessage):
+            waiting = [part for part in message.parts if part.kind == "tool_call"]
+        out.append(message)
+    return [*out, *map(_unrun, waiting)]
+
+
+def _unrun(part: ReplyPart) -> Message:
+    return ToolMessage(part.tool_id, (TextContent(NOT_RUN),), part.name)
 
 
 def one_voice(messages: Iterable[Message]) -> list[Message]:

@@ -284,7 +284,8 @@ class Folded:
         """The turn as messages: its input, what was replied, and what the tools said.
 
         What a closed turn has not heard belongs to the next one, which a crash does not let happen. Advice is told
-        where it was sought, in the words of `advised`.
+        where it was sought, in the words of `advised`. Calls that the caller runs are without results here: those
+        come with the next turn.
         """
         out: list[Message] = list(self.opened.input) if self.opened else []
         left_to_next = self.closed is not None and self.closed.cause.code != "crashed"
@@ -315,7 +316,9 @@ class Folded:
                 calls = reply.tool_calls()
                 kept = [p for p in reply.parts.values() if p.kind != "tool_call" or p in calls]
                 said: list[Message] = [AssistantMessage(tuple(p.for_replay() for p in kept), reply.model)]
-                return said + [self._result(reply.call, part) for part in calls] if kept else []
+                if self.outcome != "tool_calls":
+                    said += [self._result(reply.call, part) for part in calls]
+                return said if kept else []
             case ReplyCut(dropped=dropped):
                 return _cut_messages(reply, dropped)
             case _:
