@@ -269,3 +269,44 @@ SEARCH_QUERY_MAX_CHARS: Final = 500
 SEARCH_MOST: Final = 50
 # How much of a turn a result quotes around what was found.
 SEARCH_QUOTE_CHARS: Final = 120
+
+# --- the API door -------------------------------------------------------------------------------------
+
+API_PORT: Final = 8700
+# Requests at work at once: a stream of an ordinary answer takes about 100 KB.
+API_CONCURRENT: Final = 2000
+# A key that people choose themselves; shorter ones can be guessed from outside.
+API_KEY_LEAST_CHARS: Final = 16
+# A question with a few pictures, or a coding client's whole context.
+API_BODY_MAX_BYTES: Final = 32 * MIB
+# How long a request may take to arrive, header and body.
+API_RECEIVE_S: Final = 60.0
+# How long an answer's status waits for the model's first word or refusal. Refusals take one round trip to a provider;
+# a client that is to see a role chunk at once does not notice a quarter of a second.
+API_STATUS_S: Final = 0.25
+# How often a comment keeps a silent connection alive; proxies give up after 30 to 60 seconds.
+API_KEEPALIVE_S: Final = 10.0
+# How often it is looked at who is silent and who does not read.
+API_PULSE_S: Final = 1.0
+# How long a client may take nothing of what is written.
+API_WRITE_STALL_S: Final = 30.0
+# Events put into one write when a follower has fallen behind; others get their turn in between.
+API_BATCH_EVENTS: Final = 2048
+# How long a turn is kept for those who may come back to it: a retry with the same Idempotency-Key, a native follower.
+API_LINGER_S: Final = 60.0
+# Idempotency keys remembered at once, and how long one may be.
+API_IDEMPOTENT_MOST: Final = 10_000
+API_IDEMPOTENCY_KEY_MAX_CHARS: Final = 255
+# Requests of one server: a thousand clients may begin at once, and none may ask without pause.
+API_BURST: Final = 4000
+API_REQUESTS_PER_S: Final = 500
+# Wrong keys from one address before it has to wait, and how fast it is forgiven.
+API_WRONG_KEYS: Final = 20
+API_WRONG_KEYS_PER_S: Final = 0.2
+# Addresses remembered for that.
+API_ADDRESSES_MOST: Final = 4096
+# How long running turns may go on after the server was told to stop, and then for their last words to be read.
+API_STOP_S: Final = 30.0
+API_LAST_WORDS_S: Final = 5.0
+# What a list shows at once.
+API_LIST_MOST: Final = 200

@@ -128,6 +128,7 @@ def _resolved(written: FileConfig, problems: Problems) -> Config:
         presets=_presets(written.moa, config, problems),
         default_preset=written.moa.default_preset,
         traces=written.moa.traces,
+        api=written.api,
     )
     _check_default_preset(written.moa, problems)
     model = _model(written.model, ("model",), config, problems)

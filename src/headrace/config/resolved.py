@@ -14,7 +14,7 @@ import msgspec
 from headrace.agent.mixture import Fanout
 from headrace.config.checking import nearest
 from headrace.config.known import SIGN_IN
-from headrace.config.schema import ENV_NAME, Auth, ModelConfig, Sessions, Streaming, Tools
+from headrace.config.schema import ENV_NAME, Api, Auth, ModelConfig, Sessions, Streaming, Tools
 from headrace.config.showing import shown_value
 from headrace.errors import ConfigError
 from headrace.events import AdviceShown
@@ -113,6 +113,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     presets: Mapping[str, Preset] = {}
     default_preset: str | None = None
     traces: bool = False
+    api: Api = Api()
 
     def provider(self, name: str) -> ProviderConfig:
         found = self.providers.get(name)

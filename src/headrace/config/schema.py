@@ -15,6 +15,9 @@ from headrace.agent.mixture import Fanout
 from headrace.events import AdviceShown
 from headrace.limits import (
     ADVICE_S,
+    API_CONCURRENT,
+    API_PORT,
+    API_WRITE_STALL_S,
     APPROVAL_S,
     BUFFER_THRESHOLD_MAX_CHARS,
     CURSOR_MAX_CHARS,
@@ -29,6 +32,7 @@ from headrace.limits import (
     WAIT_MAX_S,
 )
 from headrace.ports import ProtocolName
+from headrace.views.chat_completions import Progress
 from headrace.wire.dialect import Dialect, ThinkMode, ToolMarkup
 
 Auth = Literal["bearer", "x-api-key", "none"]
@@ -114,6 +118,22 @@ Threshold = Annotated[
         ge=1,
         le=BUFFER_THRESHOLD_MAX_CHARS,
         description=f"a number of characters from 1 to {BUFFER_THRESHOLD_MAX_CHARS}",
+    ),
+]
+HostName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9:._-]{1,253}\Z",
+        description="a host name or an address, such as 127.0.0.1, without a port",
+    ),
+]
+Port = Annotated[int, Meta(ge=0, le=65535, description="a port from 0 (any free one) to 65535")]
+Concurrency = Annotated[int, Meta(ge=1, le=100_000, description="a whole number from 1 to 100000")]
+Origin = Annotated[
+    str,
+    Meta(
+        pattern=r"\Ahttps?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?\Z",
+        description="the origin of a page, such as https://chat.example.org",
     ),
 ]
 Cursor = Annotated[
@@ -271,6 +291,26 @@ class Moa(Written, frozen=True, kw_only=True):
     """Whether a line on every call of a mixture is kept in the home folder."""
 
 
+class Api(Written, frozen=True, kw_only=True):
+    """The API that `headrace serve` opens."""
+
+    host: HostName = "127.0.0.1"
+    port: Port = API_PORT
+    key_env: EnvName = "HEADRACE_API_KEY"
+    """Where the key is; one is made and kept in the home folder where the variable is not set."""
+    auth: Literal["key", "none"] = "key"
+    max_concurrent: Concurrency = API_CONCURRENT
+    on_disconnect: Literal["stop", "detach"] = "stop"
+    """What becomes of a turn that nobody else can come back to when its client leaves."""
+    progress: Progress = "reasoning"
+    write_stall_s: Seconds = API_WRITE_STALL_S
+    """How long a client may take nothing of what is written to it."""
+    hosts: tuple[HostName, ...] = ()
+    """Further names that this server is called by."""
+    origins: tuple[Origin, ...] = ()
+    """Web pages of other places that may ask."""
+
+
 class FileConfig(Written, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -282,3 +322,4 @@ class FileConfig(Written, frozen=True, kw_only=True):
     tools: Tools = Tools()
     sessions: Sessions = Sessions()
     moa: Moa = Moa()
+    api: Api = Api()

@@ -65,3 +65,8 @@ def error(cause: Cause) -> dict[str, Any]:
         "param": cause.parameter or None,
         "code": cause.code,
     }
+
+
+def fate(closed: TurnClosed, *, partial: bool) -> dict[str, Any]:
+    """What is said beside the error of a failed turn; `partial`: something of the answer was seen."""
+    return {"failed": True, "partial": partial, "completed": False, "error_code": closed.cause.code}

@@ -45,6 +45,10 @@ class Chunks:
     def call_grew(self, index: int, arguments: str) -> bytes:
         return self._calls([{"index": index, "function": {"arguments": arguments}}])
 
+    def call_kept(self, index: int, fields: Mapping[str, Any]) -> bytes:
+        """What the provider put beside a call and wants back with it."""
+        return self._calls([{"index": index, **fields}])
+
     def finish(self, reason: str, extra: Mapping[str, Any] | None = None) -> bytes:
         """The terminal chunk; `extra` are top-level fields beside `choices`."""
         choice = b'{"index":0,"delta":{},"finish_reason":' + _json(reason) + b"}]"
