@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.agent.history import answered
 from headrace.errors import CallError
 from headrace.events import (
     AssistantMessage,
@@ -507,7 +508,7 @@ async def held(lab: Bench, protocol: ProtocolName) -> tuple[Message, ...]:
     lab.server.enqueue(Script(CALLS))
     turn = await lab.run(lab.candidate(protocol), plan=RELAY, options=Options(tools=TOOLS))
     assert closed(turn).outcome == "tool_calls"
-    return turn.folded().messages()
+    return tuple(answered(turn.folded().messages()))
 
 
 PARAMS: dict[ProtocolName, Any] = {
