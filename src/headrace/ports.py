@@ -58,6 +58,8 @@ class ToolSpec(msgspec.Struct, frozen=True):
     description: str
     parameters: Mapping[str, Any]
     """JSON schema of the arguments object."""
+    strict: bool | None = None
+    """Whether a provider that can is to hold the arguments to it; None leaves it to the provider."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

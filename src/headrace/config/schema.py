@@ -32,7 +32,7 @@ from headrace.limits import (
     WAIT_MAX_S,
 )
 from headrace.ports import ProtocolName
-from headrace.views.chat_completions import Progress
+from headrace.views.progress import Progress
 from headrace.wire.dialect import Dialect, ThinkMode, ToolMarkup
 
 Auth = Literal["bearer", "x-api-key", "none"]

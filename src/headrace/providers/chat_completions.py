@@ -14,7 +14,7 @@ from headrace.events import (
     ToolMessage,
     UserMessage,
 )
-from headrace.ports import Request
+from headrace.ports import Request, ToolSpec
 from headrace.providers.history import arguments_of, distinct_tool_ids, item_of, only_text, refused, text_of
 from headrace.wire import jsontext
 
@@ -32,13 +32,7 @@ def body(request: Request, model_id: str) -> dict[str, Any]:
         ],
     }
     if request.tools:
-        out["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": t.name, "description": t.description, "parameters": t.parameters},
-            }
-            for t in request.tools
-        ]
+        out["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
     out |= _parameters(request)
     if request.stream:
         out["stream"] = True
@@ -46,6 +40,11 @@ def body(request: Request, model_id: str) -> dict[str, Any]:
             options = request.stream_options
             out["stream_options"] = {"include_usage": True} if options is None else dict(options)
     return out
+
+
+def _function(tool: ToolSpec) -> dict[str, Any]:
+    out = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return out if tool.strict is None else {**out, "strict": tool.strict}
 
 
 def _parameters(request: Request) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def body(request: Request, model_id: str) -> dict[str, Any]:
                 "name": t.name,
                 "description": t.description,
                 "parameters": t.parameters,
-                "strict": False,
+                "strict": bool(t.strict),
             }
             for t in request.tools
         ]
@@ -68,10 +68,14 @@ def _parameters(request: Request) -> dict[str, Any]:
         out["max_output_tokens"] = request.max_tokens
     if request.temperature is not None:
         out["temperature"] = request.temperature
-    if request.reasoning_effort is not None:
-        out["reasoning"] = {"effort": request.reasoning_effort}
+    thinking = {"effort": request.reasoning_effort, "summary": request.extra.get("reasoning_summary")}
+    if reasoning := {name: value for name, value in thinking.items() if value is not None}:
+        out["reasoning"] = reasoning
     for name, value in request.extra.items():
-        out |= _extra(name, value)
+        found = _extra(name, value)
+        if "text" in found:  # its form and how much of it are one parameter here
+            found["text"] = {**out.get("text", {}), **found["text"]}
+        out |= found
     return {name: value for name, value in out.items() if name not in request.dropped}
 
 
@@ -89,8 +93,12 @@ def _extra(name: str, value: Any) -> dict[str, Any]:
             return {"text": {"format": {"type": "json_schema", **schema}}}
         case "response_format", _:
             return {"text": {"format": value}}
+        case "verbosity", _:
+            return {"text": {"verbosity": value}}
         case "max_completion_tokens", _:
             return {"max_output_tokens": value}
+        case "reasoning_summary", _:
+            return {}  # stands beside the effort
         case _ if name in _SAME:
             return {name: value}
         case _:

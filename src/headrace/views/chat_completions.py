@@ -10,12 +10,11 @@ here and never appear as calls. Its progress is lines of reasoning, which client
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from headrace.events import (
     AttemptReplaced,
     Event,
-    NoticeShown,
     PartClosed,
     PartGrew,
     PartKind,
@@ -27,17 +26,13 @@ from headrace.events import (
     TurnOpened,
     UsageReported,
 )
-from headrace.turn.folds import Folded, Part, Usage, goes_on, total
+from headrace.turn.folds import Folded, Part, Usage, total
 from headrace.views import failing
-from headrace.views.asides import Aside, Asides, Asking
+from headrace.views.asides import Asides
+from headrace.views.joining import Joining
+from headrace.views.progress import Progress, lines
 from headrace.wire import jsontext, sse
 from headrace.wire.chat_chunks import DONE, Chunks
-
-Progress = Literal["reasoning", "chunks", "off"]
-"""How callers hear of what an agent does beside answering."""
-
-NEVER_OFF: Final = "tool_call_dropped"
-"""The notice that a tool call was lost."""
 
 KEPT_OF_CALLS: Final = ("extra_content",)
 """What a provider puts beside a call and wants back with it."""
@@ -60,13 +55,19 @@ class ChatView:
         self._kinds: dict[tuple[int, int], PartKind] = {}
         self._calls: dict[tuple[int, int], int] = {}
         self._usage: dict[int, UsageReported] = {}
-        self._said = 0  # the call whose text was shown last
-        self._goes_on = False
+        self._joining = Joining()
         self._visible = False
+        self._begun = False
         self._mid_thought = False  # whether the last line of reasoning is unfinished
+
+    @property
+    def begun(self) -> bool:
+        """Whether more than the role has been told."""
+        return self._begun
 
     def feed(self, entries: Iterable[Recorded]) -> list[bytes]:
         out: list[bytes] = []
+        opening = 0
         for recorded in entries:
             event = recorded.event
             if type(event) is PartGrew:
@@ -75,8 +76,10 @@ class ChatView:
                 answer = answer_id(recorded.turn)
                 self._chunks = Chunks(answer, int(recorded.at), self._model)
                 out.append(self._chunks.role())
+                opening = 1
             else:
                 self._one(event, out)
+        self._begun = self._begun or len(out) > opening
         return out
 
     def _one(self, event: Event, out: list[bytes]) -> None:
@@ -91,7 +94,7 @@ class ChatView:
             case AttemptReplaced(call):
                 self._usage.pop(call, None)
             case ReplyCut(call) | ReplyEnded(call) if call not in self._asides.calls:
-                self._goes_on = goes_on(event)
+                self._joining.ended(event)
             case TurnClosed():
                 self._closed(event, out)
             case _:
@@ -110,7 +113,7 @@ class ChatView:
         kind = self._kinds.get((event.call, event.part))
         if kind == "text":
             self._visible = True
-            out.append(self._chunks.content(self._joined(event)))
+            out.append(self._chunks.content(self._joining.text(event)))
         elif kind == "reasoning":
             self._mid_thought = not event.text.endswith("\n")
             out.append(self._chunks.reasoning(event.text))
@@ -122,21 +125,11 @@ class ChatView:
         elif kind is None:
             self._asides.feed(event)
 
-    def _joined(self, event: PartGrew) -> str:
-        """Replies are paragraphs, but one that goes on where another was cut continues its sentence."""
-        before, self._said = self._said, event.call
-        apart = before not in (0, event.call) and not self._goes_on
-        return f"\n\n{event.text}" if apart else event.text
-
     def _aside(self, event: Event, out: list[bytes]) -> None:
         pieces = self._asides.feed(event)
-        if not self._acts:
-            return
-        shown = self._progress
-        if shown == "off" and isinstance(event, NoticeShown) and event.code == NEVER_OFF:
-            shown = "reasoning"
-        if shown != "off":
-            out += [self._line(told(piece), shown) for piece in pieces if isinstance(piece, Aside | Asking)]
+        if self._acts:
+            shown, told = lines(self._progress, event, pieces)
+            out += [self._line(line, shown) for line in told]
 
     def _line(self, text: str, shown: Progress) -> bytes:
         if shown == "chunks":
@@ -157,15 +150,6 @@ class ChatView:
             if self._include_usage and usage is not None:
                 out.append(self._chunks.bare({"usage": usage}))
         out.append(DONE)
-
-
-def told(piece: Aside | Asking) -> str:
-    """A line of progress; who is asked something learns where it can be answered."""
-    if isinstance(piece, Aside):
-        return piece.text
-    choices = "".join(f" [{choice}]" for choice in piece.choices)
-    what = "Allow it" if piece.kind == "approval" else "Answer"
-    return f"{piece.text}{choices} ({what} in a terminal: headrace follow)"
 
 
 def answer_id(turn: str) -> str:
@@ -210,22 +194,24 @@ def whole(turn: str, at: float, model: str, folded: Folded, *, acts: bool) -> di
     """The answer in one piece; of a turn that has ended, and not failed."""
     closed = folded.closed
     assert closed is not None
+    refusal = folded.refusal_text() or None
     message: dict[str, Any] = {"role": "assistant", "content": folded.answer_text() or None}
-    if refusal := folded.refusal_text():
-        message["refusal"] = refusal
+    message |= {"refusal": refusal, "annotations": []}
     if thought := folded.reasoning_text():
         message["reasoning_content"] = thought
     if calls := [] if acts else folded.tool_calls():
         message["tool_calls"] = [_call(call) for call in calls]
     elif message["content"] is None and not refusal:
         message["content"] = ""
+    reason = finish_reason(closed)
+    usage = usage_of(folded.usage())
     return {
         "id": answer_id(turn),
         "object": "chat.completion",
         "created": int(at),
         "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(closed)}],
-        "usage": usage_of(folded.usage()),
+        "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
+        **({"usage": usage} if usage else {}),
         **_beside(closed),
     }
 

@@ -1,11 +1,15 @@
 """What a request comes to, whichever of the endpoints it was put to."""
 
+from collections.abc import Sequence
+from typing import Any, Final
+
 import msgspec
 
-from headrace.events import Message
+from headrace.events import AssistantMessage, Message, SystemMessage
+from headrace.ports import ToolSpec
 from headrace.runtime.question import Options
 
-AGENT_MODEL = "headrace"
+AGENT_MODEL: Final = "headrace"
 """The agent with its tools; every other model is a direct call."""
 
 
@@ -35,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     """As the caller named it: `headrace`, or a direct model."""
     messages: tuple[Message, ...]
-    """The conversation as it was sent, without its instructions."""
+    """The conversation as it was sent."""
     options: Options = Options()
     """Parameters, tools, and in `prompt` the caller's instructions."""
     stream: bool = False
@@ -44,8 +48,38 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     background: bool = False
     previous: str = ""
     """The response this one follows."""
+    echo: dict[str, Any] = {}
+    """What the answer repeats of the request."""
 
     @property
     def acts(self) -> bool:
         """Whether the agent answers."""
         return self.model == AGENT_MODEL
+
+    def told_apart(self) -> "Asked":
+        """With the instructions out of the conversation and in the prompt, where they hold for this turn alone."""
+        rules = tuple(message for message in self.messages if isinstance(message, SystemMessage))
+        if not rules:
+            return self
+        options = msgspec.structs.replace(self.options, prompt=(*self.options.prompt, *rules))
+        others = tuple(message for message in self.messages if not isinstance(message, SystemMessage))
+        return msgspec.structs.replace(self, messages=others, options=options)
+
+    def news(self) -> "Asked":
+        """With the messages after the last answer alone: a session knows what was said before."""
+        asked = self.told_apart()
+        said = [n for n, message in enumerate(asked.messages) if isinstance(message, AssistantMessage)]
+        messages = asked.messages[said[-1] + 1 :] if said else asked.messages
+        return msgspec.structs.replace(asked, messages=messages)
+
+
+def refuse_tools(tools: Sequence[ToolSpec]) -> None:
+    """The agent runs tools of its own and takes none."""
+    if tools:
+        raise Refused(
+            400,
+            f"The model {AGENT_MODEL} runs tools of its own and takes none from callers. To have your tool calls "
+            "returned, name a direct model; GET /v1/models lists them.",
+            param="tools",
+            code="unsupported_parameter",
+        )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from headrace.doors.api.asked import AGENT_MODEL, Asked, Refused
+from headrace.doors.api.asked import AGENT_MODEL, Asked, Refused, refuse_tools
 from headrace.events import (
     AssistantMessage,
     Content,
@@ -83,14 +83,7 @@ def _upstream(options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def _check_agent(tools: Sequence[ToolSpec], extra: Mapping[str, Any]) -> None:
-    if tools:
-        raise Refused(
-            400,
-            f"The model {AGENT_MODEL} runs tools of its own and takes none from callers. To have your tool calls "
-            "returned, name a direct model; GET /v1/models lists them.",
-            param="tools",
-            code="unsupported_parameter",
-        )
+    refuse_tools(tools)
     for name in extra:
         if name not in _AGENT_TAKES:
             raise Refused(
@@ -108,6 +101,7 @@ def _tools(given: Sequence[Mapping[str, Any]]) -> Iterator[ToolSpec]:
             name=function["name"],
             description=function.get("description") or "",
             parameters=function.get("parameters") or {"type": "object", "properties": {}},
+            strict=function.get("strict"),
         )
 
 
