@@ -35,7 +35,7 @@ from headrace.limits import (
     STORE_OPEN_SESSIONS,
     TURN_SHARE,
 )
-from headrace.ports import Provider, Tool
+from headrace.ports import Clock, Provider, Tool
 from headrace.providers.http import Endpoint, HttpClient, HttpProvider
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
@@ -152,6 +152,14 @@ class App:
             return turn
 
         return make
+
+    @property
+    def home(self) -> Path:
+        return self._home
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
 
     # --- acting
 
@@ -273,6 +281,12 @@ class App:
             most_chars = 2 * self._room(self.candidates()).past
             session = self._sessions[name] = Session.opened(name, store, self._clock, most_chars)
         return session
+
+    def forget(self, name: str) -> None:
+        """Read the session anew when it is next asked for, because what is kept of it has changed."""
+        session = self._sessions.get(name)
+        if session is not None and not session.busy:
+            self._passes(self._sessions.pop(name))
 
     def store(self) -> "SessionStore":
         """What is kept; what a dead process left open in it is closed first."""

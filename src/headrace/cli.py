@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_chat(commands)
     _add_ask(commands)
+    _add_serve(commands)
     _add_sessions(commands)
     _add_models(commands)
     _add_doctor(commands)
@@ -141,6 +142,43 @@ def _add_ask(commands: Any) -> None:
     )
     _add_question(ask)
     ask.set_defaults(run=_ask, session="", acts=False)
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="open the API: OpenAI-compatible, resumable",
+        description="Open the API for chat clients, SDKs and coding clients. It prints `ready http://host:port`\n"
+        "when it listens. The agent works in the folder it is started in. Every request needs the key that is\n"
+        "printed on the first start and kept in the home folder, or the one in HEADRACE_API_KEY.",
+        epilog="examples:\n  headrace serve\n  headrace serve --port 0         # any free port\n"
+        "  HEADRACE_API_KEY=... headrace serve --host 0.0.0.0",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument("--host", metavar="ADDRESS", help="where to listen; 127.0.0.1 unless configured")
+    serve.add_argument("--port", metavar="N", type=_port, help="the port; 8700 unless configured, 0 for any")
+    serve.set_defaults(run=_serve)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port from 0 to 65535")
+    return int(text)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from headrace.app import App
+    from headrace.doors.api.server import Server, serve
+
+    async def work() -> int:
+        app = App.from_env(os.environ)
+        try:
+            server = Server(app, os.environ, Path.cwd(), arguments.host, arguments.port)
+            return await serve(server, sys.stdout, sys.stderr)
+        finally:
+            await app.close()
+
+    return _run(work())
 
 
 def _add_sessions(commands: Any) -> None:

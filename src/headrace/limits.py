@@ -308,5 +308,7 @@ API_ADDRESSES_MOST: Final = 4096
 # How long running turns may go on after the server was told to stop, and then for their last words to be read.
 API_STOP_S: Final = 30.0
 API_LAST_WORDS_S: Final = 5.0
+# How often it is looked at what another process has written of a turn that is followed here.
+API_LOOK_S: Final = 0.25
 # What a list shows at once.
 API_LIST_MOST: Final = 200

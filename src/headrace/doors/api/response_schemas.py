@@ -121,7 +121,7 @@ RESPONSE_REQUEST: Final[Schema] = {
         "max_tool_calls": {"type": "null"},
         "temperature": nullable(TEMPERATURE),
         "top_p": nullable(SHARE),
-        "top_logprobs": nullable({"const": 0}),
+        "top_logprobs": nullable({"type": "integer", "const": 0}),
         "presence_penalty": nullable(PENALTY),
         "frequency_penalty": nullable(PENALTY),
         "text": nullable(

@@ -177,7 +177,7 @@ CHAT_REQUEST: Final[Schema] = {
         "max_completion_tokens": nullable(COUNT),
         "temperature": nullable(TEMPERATURE),
         "top_p": nullable(SHARE),
-        "n": nullable({"const": 1}),
+        "n": nullable({"type": "integer", "const": 1}),
         "stop": nullable(
             {"anyOf": [TEXT, {"type": "array", "items": TEXT, "maxItems": 16}]},
         ),
@@ -190,6 +190,65 @@ CHAT_REQUEST: Final[Schema] = {
         "user": nullable(TEXT),
         "metadata": nullable(METADATA),
         "store": nullable({"const": False}),
+    },
+}
+
+TURN_REQUEST: Final[Schema] = {
+    "type": "object",
+    "required": ["input"],
+    "additionalProperties": False,
+    "properties": {
+        "input": {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "minItems": 1, "items": MESSAGE},
+            ],
+            "description": "A question, or a conversation in the form of chat completions.",
+        },
+        "model": nullable({**NAME, "description": "`headrace`, the agent, where none is named."}),
+        "session": nullable(SESSION),
+        "store": nullable({"type": "boolean", "description": "Kept on disk; true by default."}),
+        "manner": nullable(
+            {
+                "enum": ["queue", "interrupt", "steer"],
+                "description": "What the message does to a turn of the session that runs.",
+            }
+        ),
+        "attended": nullable(
+            {"type": "boolean", "description": "Whether somebody can be asked; true by default."}
+        ),
+        "instructions": nullable(TEXT),
+        "max_tokens": nullable(COUNT),
+        "temperature": nullable(TEMPERATURE),
+        "reasoning_effort": nullable(EFFORT),
+    },
+}
+VERDICT: Final[Schema] = {
+    "type": "object",
+    "required": ["allow"],
+    "additionalProperties": False,
+    "properties": {"allow": {"type": "boolean"}, "by": nullable(NAME)},
+}
+ANSWER: Final[Schema] = {
+    "type": "object",
+    "required": ["text"],
+    "additionalProperties": False,
+    "properties": {"text": {"type": "string", "maxLength": 10_000}, "by": nullable(NAME)},
+}
+TURN: Final[Schema] = {
+    "type": "object",
+    "required": ["id", "object", "session", "model", "opened_at", "events", "answer", "outcome"],
+    "properties": {
+        "id": TEXT,
+        "object": {"const": "turn"},
+        "session": nullable(TEXT),
+        "model": TEXT,
+        "opened_at": {"type": "number"},
+        "events": {"type": "integer", "description": "How many its log has so far."},
+        "question": TEXT,
+        "answer": TEXT,
+        "outcome": nullable(TEXT),
+        "cause": nullable(TEXT),
     },
 }
 

@@ -1,0 +1,132 @@
+"""One client that is shown one turn as it happens.
+
+Theory of operation. A stream holds a cursor into the log and a view. Whenever the log has grown it feeds the view and
+writes what comes out, everything that is new in one write. It waits for the client as long as the client reads: what a
+slow one has not read yet is in the log anyway, so it holds no more than one batch. The server's pulse looks at all
+streams once a second: a silent one is woken to write a comment, and one whose client takes nothing loses it.
+
+    opening: waits a moment for something to show, so that a refusal can still be an HTTP status
+    flow:    frames, comments, until the turn is closed
+"""
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from headrace.doors.api.gate import STREAMING
+from headrace.events import Recorded
+from headrace.limits import API_BATCH_EVENTS, API_KEEPALIVE_S
+from headrace.ports import Clock
+from headrace.runtime.follow import Signal
+from headrace.turn.log import Log
+from headrace.wire import sse
+
+KEEPALIVE: Final = sse.comment(b"keepalive")
+HEADERS: Final = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+
+
+class View(Protocol):
+    """A log as frames."""
+
+    def feed(self, entries: Iterable[Recorded]) -> list[bytes]: ...
+
+
+class BeginningView(View, Protocol):
+    @property
+    def begun(self) -> bool:
+        """Whether more than the opening has been told."""
+
+
+class Stream:
+    def __init__(self, log: Log, view: View, clock: Clock, after: int = 0, skip: int = 0) -> None:
+        """After entry number `after` of the log; the first `skip` frames have been seen."""
+        self._log = log
+        self._view = view
+        self._clock = clock
+        self._cursor = after
+        self._skip = skip
+        self._frames: list[bytes] = []
+        self._signal = Signal()
+        self._written_at = clock.monotonic()
+        self._writing_since: float | None = None
+        self._response: web.StreamResponse | None = None
+        self._request: web.Request | None = None
+        self._unwatch = log.watch(self._signal)
+
+    def close(self) -> None:
+        self._unwatch()
+
+    async def opening(self, view: BeginningView, patience_s: float) -> None:
+        """Until there is something to show, the turn is over, or so much time has passed."""
+        try:
+            async with self._clock.timeout(patience_s):
+                while not view.begun:
+                    if not self._gather():
+                        if self._log.closed is not None:
+                            return
+                        await self._signal.wait()
+        except TimeoutError:
+            return  # a client that waits for a sign of life gets one
+
+    async def flow(self, request: web.Request, headers: dict[str, str]) -> web.StreamResponse:
+        """Write to the client until the turn is closed."""
+        response = web.StreamResponse(headers={**HEADERS, **headers})
+        await response.prepare(request)
+        request[STREAMING] = True
+        self._request, self._response = request, response
+        while True:
+            if self._frames:
+                data = b"".join(self._frames)
+                self._frames.clear()
+                await self._write(response, data)
+            elif self._gather():
+                continue
+            elif self._log.closed is not None:
+                await response.write_eof()
+                return response
+            elif self._is_silent():
+                await self._write(response, KEEPALIVE)
+            else:
+                await self._signal.wait()
+
+    def pulse(self, write_stall_s: float) -> None:
+        """Called by the server now and then."""
+        since = self._writing_since
+        if since is not None:
+            if self._clock.monotonic() - since > write_stall_s:
+                self._lose_client()
+        elif self._response is not None and self._is_silent():
+            self._signal()
+
+    def _gather(self) -> bool:
+        """Take what is new in the log; whether anything was."""
+        batch = self._log.since(self._cursor, API_BATCH_EVENTS)
+        if not batch:
+            return False
+        self._cursor = batch[-1].seq
+        frames = self._view.feed(batch)
+        if self._skip:
+            seen = min(self._skip, len(frames))
+            self._skip -= seen
+            frames = frames[seen:]
+        self._frames += frames
+        return True
+
+    def _is_silent(self) -> bool:
+        return self._clock.monotonic() - self._written_at >= API_KEEPALIVE_S
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        self._writing_since = self._clock.monotonic()
+        await response.write(data)
+        self._written_at = self._clock.monotonic()
+        self._writing_since = None
+
+    def _lose_client(self) -> None:
+        """Its connection is cut, which cancels the handler; it can come back with its cursor."""
+        if self._request is not None and self._request.transport is not None:
+            self._request.transport.abort()

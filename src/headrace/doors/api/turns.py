@@ -1,0 +1,345 @@
+"""The turns of this server: begun, come back to, and let go.
+
+Theory of operation. A turn is held while it runs and while clients follow it, and a while longer where somebody may
+come back to it. What its last follower's leaving means is said when it begins:
+
+    stays      it goes on: it is stored, runs in the background, or the configuration says so
+    otherwise  it is stopped, at once, or where a retry may attach to it after a time of grace
+
+                begin --> running, followed <--> running, alone --stays--> ... --closed--> lingering --> let go
+                                                      '-- not: stopped, after its grace
+
+Stored turns outlive being held; they are read from the store, and one that another process writes is followed by
+looking at what it has written.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.agent.decide import RELAY
+from headrace.agent.history import answered
+from headrace.config.schema import Api
+from headrace.doors.api.asked import Asked, Refused
+from headrace.doors.api.metrics import Metrics
+from headrace.doors.api.wired import Wired
+from headrace.errors import Cause, ConfigError
+from headrace.events import Message
+from headrace.limits import API_IDEMPOTENT_MOST, API_LINGER_S, API_LOOK_S
+from headrace.ports import ProtocolName, Timer
+from headrace.runtime.question import Acting
+from headrace.runtime.session import Manner
+from headrace.runtime.turn import Turn
+from headrace.turn.folds import fold
+from headrace.turn.log import Log
+
+GONE: Final = Cause("client_disconnected", "SSE client disconnected")
+LEFT: Final = Cause("client_disconnected", "The client disconnected before the answer was whole.")
+
+
+class Held:
+    """A turn that clients of this server follow or may come back to."""
+
+    def __init__(
+        self, turn: Turn, asked: Asked, session: str, *, stays: bool, ticket: "Ticket | None" = None
+    ) -> None:
+        self.turn = turn
+        self.asked = asked
+        self.session = session
+        """Empty where nothing is kept."""
+        self.stays = stays
+        self.ticket = ticket
+        self.grace_s = API_LINGER_S if ticket or stays else 0
+        """How long the turn goes on without followers, and is kept without them when it is closed."""
+        self.followers = 0
+        self.timer: Timer | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self.turn.log.closed is not None
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """An idempotency key and what was asked with it."""
+
+    key: str
+    digest: bytes
+
+    @classmethod
+    def of(cls, key: str, path: str, body: bytes) -> "Ticket":
+        return cls(key, hashlib.sha256(path.encode() + b"\0" + body).digest())
+
+
+class Turns:
+    def __init__(self, wired: Wired, settings: Api, folder: Path, metrics: Metrics) -> None:
+        self._wired = wired
+        self._settings = settings
+        self._folder = folder
+        self._metrics = metrics
+        self._held: dict[str, Held] = {}
+        self._running: set[Turn] = set()
+        self._tickets: dict[str, Held] = {}
+        self._draining = False
+
+    # --- beginning
+
+    def begin(
+        self,
+        asked: Asked,
+        *,
+        session: str = "",
+        request: str = "",
+        manner: Manner = "queue",
+        attended: bool = True,
+        ticket: Ticket | None = None,
+    ) -> Held:
+        """Start a turn; raises Refused where it cannot be begun. A session's name makes it a stored one."""
+        self._check_room()
+        if asked.acts:
+            asked = asked.told_apart()
+        if not asked.messages:
+            raise Refused(400, "There is no message after the last answer.", param="messages")
+        turn = self._start(asked, session, request, manner, attended=attended)
+        known = self._held.get(turn.id)
+        if known is not None:  # it was given to the turn that runs
+            return known
+        stays = bool(session) or asked.background or self._settings.on_disconnect == "detach"
+        held = Held(turn, asked, session, stays=stays, ticket=ticket)
+        self._held[turn.id] = held
+        self._running.add(turn)
+        self._watch(held)
+        if ticket is not None:
+            self._tickets[ticket.key] = held
+            if len(self._tickets) > API_IDEMPOTENT_MOST:
+                del self._tickets[next(iter(self._tickets))]
+        return held
+
+    def attached(self, ticket: Ticket | None) -> Held | None:
+        """The turn that was begun with the same idempotency key; raises Refused if it was asked something else."""
+        held = self._tickets.get(ticket.key) if ticket else None
+        if held is not None and held.ticket != ticket:
+            raise Refused(
+                422,
+                "This Idempotency-Key was used with another request. Use a new one.",
+                code="idempotency_key_reused",
+            )
+        return held
+
+    async def continued(self, asked: Asked, turn: str) -> tuple[Asked, str]:
+        """What is asked, and the session it is asked in, so that it follows the turn; raises Refused if it is unknown.
+
+        A turn that others have followed already is gone on with in a session of its own, which begins with what was
+        said until then.
+        """
+        store = self._wired.store()
+        name = await asyncio.to_thread(store.session_of, turn)
+        if name is None:
+            raise Refused(
+                404,
+                f"There is no stored response {asked.previous}.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        if asked.stored and self._wired.session(name).latest == turn:
+            return asked.news(), name
+        past = await asyncio.to_thread(self._until, name, turn)
+        asked = asked.told_apart()
+        return msgspec.structs.replace(asked, messages=(*past, *asked.messages)), ""
+
+    def _until(self, session: str, turn: str) -> list[Message]:
+        said: list[Message] = []
+        for entries in self._wired.store().turns(session):
+            said += fold(entries).messages()
+            if entries[0].turn == turn:
+                break
+        return answered(said)
+
+    def _start(self, asked: Asked, session: str, request: str, manner: Manner, *, attended: bool) -> Turn:
+        wired = self._wired
+        owner = wired.session(session) if session else None
+        options = msgspec.structs.replace(asked.options, request=request)
+        if asked.acts:
+            acting = Acting(folder=self._folder, attended=attended)
+            return wired.start(asked.messages, None, owner, options, None, acting, manner)
+        self._check_model(asked.model)
+        try:
+            return wired.start(asked.messages, asked.model, owner, options, RELAY, None, manner)
+        except ConfigError as error:
+            raise _no_model(asked.model, str(error)) from error
+
+    def _check_model(self, model: str) -> None:
+        """A file on this machine is a model only where the configuration says so."""
+        if model.startswith("local:") and "/" in model and model not in map(str, self._wired.config.models):
+            raise _no_model(model, "A file can be named in the configuration only, under `models`.")
+
+    def _check_room(self) -> None:
+        if self._draining:
+            raise Refused(
+                503, "The server is shutting down and begins nothing new.", code="shutdown", retry_after_s=5
+            )
+        if len(self._running) >= self._settings.max_concurrent:
+            raise Refused(
+                429,
+                f"{len(self._running)} turns are running, which is as many as api.max_concurrent allows.",
+                code="too_many_turns",
+                retry_after_s=1,
+            )
+
+    # --- following
+
+    def held(self, turn: str) -> Held | None:
+        return self._held.get(turn)
+
+    def all_held(self) -> list[Held]:
+        return list(self._held.values())
+
+    def new_session(self) -> str:
+        """For a turn that is kept and was asked in no session: one of its own."""
+        return f"api-{int(self._wired.clock.now() * 1000):x}{secrets.token_hex(4)}"
+
+    def let_go(self, turn: str) -> None:
+        """Hold the turn no longer, because it was deleted; not while it runs."""
+        held = self._held.get(turn)
+        if held is not None and held.closed:
+            self._no_timer(held)
+            self._let_go(held)
+
+    def protocol(self, model: str) -> ProtocolName | None:
+        """What a direct model is spoken to in, where it is known."""
+        provider = self._wired.config.providers.get(model.partition(":")[0])
+        return provider.protocol if provider else None
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @contextlib.contextmanager
+    def followed(self, held: Held, cause: Cause = GONE) -> Iterator[None]:
+        """While within, the turn has one follower more; `cause` is told if it ends for want of followers."""
+        held.followers += 1
+        self._no_timer(held)
+        try:
+            yield
+        finally:
+            held.followers -= 1
+            if not held.followers:
+                self._left_alone(held, cause)
+
+    @contextlib.asynccontextmanager
+    async def log(self, turn: str, cause: Cause = GONE) -> AsyncIterator[Log]:
+        """The turn's log, followed while within; raises Refused if there is no such turn."""
+        held = self._held.get(turn)
+        if held is not None:
+            with self.followed(held, cause):
+                yield held.turn.log
+            return
+        session, log = await asyncio.to_thread(self._stored, turn)
+        if log.closed is not None:
+            yield log
+            return
+        looking = asyncio.create_task(self._look(log, session))
+        try:
+            yield log
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    def _stored(self, turn: str) -> tuple[str, Log]:
+        store = self._wired.store()
+        session = store.session_of(turn)
+        entries = store.since(session, turn) if session else []
+        if session is None or not entries:
+            raise no_turn(turn)
+        return session, Log.restored(entries)
+
+    async def _look(self, log: Log, session: str) -> None:
+        """Bring the log up to what another process writes."""
+        store = self._wired.store()
+        while log.closed is None:
+            for entry in await asyncio.to_thread(store.since, session, log.turn, len(log)):
+                log.append(entry.event, entry.at)
+            await self._wired.clock.sleep(API_LOOK_S)
+
+    # --- letting go
+
+    def _watch(self, held: Held) -> None:
+        log = held.turn.log
+
+        def look() -> None:
+            if log.closed is not None:
+                unwatch()
+                self._ended(held)
+
+        unwatch = log.watch(look)
+
+    def _ended(self, held: Held) -> None:
+        self._running.discard(held.turn)
+        self._metrics.turn(held.turn.log.since(0))
+        if not held.followers:
+            self._left_alone(held, GONE)
+
+    def _left_alone(self, held: Held, cause: Cause) -> None:
+        if not held.closed and held.stays:
+            return
+        if held.grace_s:
+            self._no_timer(held)
+            held.timer = self._wired.clock.call_later(held.grace_s, partial(self._over, held, cause))
+        else:
+            self._over(held, cause)
+
+    def _over(self, held: Held, cause: Cause) -> None:
+        """Nobody has come back."""
+        if held.closed:
+            self._let_go(held)
+        else:
+            held.turn.stop(cause)
+
+    def _let_go(self, held: Held) -> None:
+        self._held.pop(held.turn.id, None)
+        if held.ticket is not None and self._tickets.get(held.ticket.key) is held:
+            del self._tickets[held.ticket.key]
+
+    @staticmethod
+    def _no_timer(held: Held) -> None:
+        if held.timer is not None:
+            held.timer.cancel()
+            held.timer = None
+
+    # --- the end of the server
+
+    async def drain(self, patience_s: float, cause: Cause) -> None:
+        """Begin nothing new, let what runs end, and end what has not by then."""
+        self._draining = True
+        running = list(self._running)
+        ended = asyncio.gather(*(turn.wait() for turn in running), return_exceptions=True)
+        try:
+            async with self._wired.clock.timeout(patience_s):
+                await asyncio.shield(ended)
+        except TimeoutError:
+            for turn in running:
+                turn.stop(cause)
+        await ended
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+
+def no_turn(turn: str, where: str = "here") -> Refused:
+    return Refused(404, f"There is no turn {turn} {where}.", code="not_found")
+
+
+def _no_model(model: str, why: str) -> Refused:
+    return Refused(
+        404,
+        f"There is no model {model!r} here. {why} GET /v1/models lists what is configured.",
+        param="model",
+        code="model_not_found",
+    )

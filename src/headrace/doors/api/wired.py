@@ -1,0 +1,43 @@
+"""As much of an App as this door needs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from headrace.agent.decide import Plan
+from headrace.config import Config
+from headrace.events import Message
+from headrace.ports import Clock
+from headrace.runtime.question import Acting, Options
+from headrace.runtime.session import Manner, Session
+from headrace.runtime.turn import Turn
+from headrace.stores.sqlite import SessionStore
+
+
+class Wired(Protocol):
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def home(self) -> Path: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def start(
+        self,
+        messages: Sequence[Message],
+        model: str | None = None,
+        session: Session | None = None,
+        options: Options | None = None,
+        plan: Plan | None = None,
+        acting: Acting | None = None,
+        manner: Manner = "queue",
+    ) -> Turn: ...
+
+    def session(self, name: str = "") -> Session: ...
+
+    def forget(self, name: str) -> None:
+        """Read the session anew when it is next asked for, because what is kept of it has changed."""
+
+    def store(self) -> SessionStore: ...
