@@ -40,7 +40,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPEN: Final = frozenset({"/health"})
 """Paths that need no key: they tell nothing but that the server is up."""
 
-STREAMING: Final = "headrace_streaming"
+STREAMING: Final = web.RequestKey("streaming", bool)
 """Set on a request whose answer has begun."""
 
 _BUG: Final = Refused(500, "headrace failed. Its own log has the details; please report this.", code="bug")

@@ -98,7 +98,7 @@ class ResponsesEndpoint:
             closed = await held.turn.wait()
         value = _whole(held.turn.log)
         if failing.failed(closed):
-            return answers.failure(closed.cause, value)
+            return answers.failure(closed.cause, value, visible=held.turn.folded().visible)
         return answers.json(value, headers=self._desk.headers(held))
 
     def _log(self, request: web.Request) -> contextlib.AbstractAsyncContextManager[Log]:

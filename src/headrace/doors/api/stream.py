@@ -76,8 +76,8 @@ class Stream:
     async def flow(self, request: web.Request, headers: dict[str, str]) -> web.StreamResponse:
         """Write to the client until the turn is closed."""
         response = web.StreamResponse(headers={**HEADERS, **headers})
-        await response.prepare(request)
         request[STREAMING] = True
+        await response.prepare(request)
         self._request, self._response = request, response
         while True:
             if self._frames:

@@ -54,6 +54,12 @@ WHERE id = (SELECT session FROM turns WHERE turns.id = :turn);
 -- name: delete_turn
 DELETE FROM turns WHERE id = ?;
 
+-- name: first_input
+SELECT t.input FROM turns AS t JOIN sessions AS s ON s.id = t.session WHERE s.name = ? ORDER BY t.id LIMIT 1;
+
+-- name: set_title
+UPDATE sessions SET title = :title WHERE name = :name;
+
 -- name: delete_empty_session
 DELETE FROM sessions WHERE name = ? AND turns = 0;
 

@@ -91,13 +91,15 @@ def session_of(connection: sqlite3.Connection, turn: str) -> str | None:
 
 
 def delete_turn(connection: sqlite3.Connection, session: str, turn: str) -> bool:
-    """Whether there was one; a session without turns goes with its last."""
+    """Whether there was one; a session without turns goes with its last, and one is not called by what is gone."""
     place = turn_place(connection, session, turn)
     if place is None:
         return False
     connection.execute(query("shrink_session"), {"turn": place.id})
     connection.execute(query("delete_turn"), (place.id,))
     connection.execute(query("delete_empty_session"), (session,))
+    if first := connection.execute(query("first_input"), (session,)).fetchone():
+        connection.execute(query("set_title"), {"name": session, "title": title(first[0])})
     return True
 
 
