@@ -11,6 +11,7 @@ import aiohttp
 
 from headrace.app import App
 from headrace.doors.api.server import Server
+from headrace.limits import API_KEEPALIVE_S
 from headrace.testing.modelserver import ModelServer
 from tests.commands import environment
 
@@ -79,17 +80,22 @@ def content(chunks: list[dict[str, Any]], field: str = "content") -> str:
 
 @asynccontextmanager
 async def api(
-    home: Path, *, more: str = "", protocol: str = "chat_completions", retries: int = 0, key: str = KEY
+    home: Path,
+    *,
+    more: str = "",
+    protocol: str = "chat_completions",
+    retries: int = 0,
+    keepalive_s: float = API_KEEPALIVE_S,
 ) -> AsyncIterator[Api]:
     home.mkdir(parents=True, exist_ok=True)
     (home / "work").mkdir(exist_ok=True)
     async with ModelServer() as models:
         written = CONFIG.format(url=models.url, protocol=protocol, retries=retries, more=more)
         (home / "config.yaml").write_text(written)
-        env = environment(home, {"HEADRACE_API_KEY": key})
+        env = environment(home, {"HEADRACE_API_KEY": KEY})
         app = App.from_env(env)
-        server = Server(app, env, home / "work", "127.0.0.1", 0)
-        headers = {"Authorization": f"Bearer {key}"}
+        server = Server(app, env, home / "work", "127.0.0.1", 0, keepalive_s=keepalive_s)
+        headers = {"Authorization": f"Bearer {KEY}"}
         try:
             await server.start()
             async with aiohttp.ClientSession(headers=headers) as client:

@@ -286,8 +286,8 @@ API_RECEIVE_S: Final = 60.0
 API_STATUS_S: Final = 0.25
 # How often a comment keeps a silent connection alive; proxies give up after 30 to 60 seconds.
 API_KEEPALIVE_S: Final = 10.0
-# How often it is looked at who is silent and who does not read.
-API_PULSE_S: Final = 1.0
+# How often it is looked at who is silent, who does not read, and how late the loop is.
+API_PULSE_S: Final = 0.25
 # How long a client may take nothing of what is written.
 API_WRITE_STALL_S: Final = 30.0
 # Events put into one write when a follower has fallen behind; others get their turn in between.

@@ -12,7 +12,6 @@ from aiohttp import web
 from headrace.config.schema import Api
 from headrace.doors.api import answers
 from headrace.doors.api.asked import Refused
-from headrace.doors.api.metrics import Metrics
 from headrace.doors.api.schemas import SESSION, Schema
 from headrace.doors.api.stream import BeginningView, Stream, View
 from headrace.doors.api.turns import GONE, Held, Ticket, Turns
@@ -36,10 +35,11 @@ def checks(schema: Schema) -> Check:
 
 
 class Desk:
-    def __init__(self, wired: Wired, turns: Turns, metrics: Metrics) -> None:
+    def __init__(self, wired: Wired, turns: Turns, keepalive_s: float) -> None:
+        """A silent stream gets a comment every `keepalive_s`, and at the pulse's beat."""
         self.wired = wired
         self.turns = turns
-        self.metrics = metrics
+        self._keepalive_s = keepalive_s
         self.clock = wired.clock
         self.settings: Api = wired.config.api
         self._streams: set[Stream] = set()
@@ -106,7 +106,7 @@ class Desk:
         """After entry number `after`; `skip` frames have been seen. Raises Refused where too many are open."""
         if len(self._streams) >= self.settings.max_concurrent:
             raise Refused(429, "Too many streams are open.", code="too_many_streams", retry_after_s=1)
-        stream = Stream(log, view, self.clock, after, skip)
+        stream = Stream(log, view, self.clock, self._keepalive_s, after, skip)
         self._streams.add(stream)
         try:
             yield stream

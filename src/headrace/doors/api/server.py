@@ -1,7 +1,7 @@
 """`headrace serve`: the server from its first line to its last words.
 
-Theory of operation. One event loop, one handler a request. A pulse beats once a second: it wakes streams that are
-silent, cuts off clients that do not read, and notes how late the loop is. On SIGTERM or Ctrl-C nothing new is begun;
+Theory of operation. One event loop, one handler a request. A pulse beats four times a second: it wakes streams that
+are silent, cuts off clients that do not read, and notes how late the loop is. On SIGTERM or Ctrl-C nothing new is begun;
 what runs may end within a time, is closed honestly after it, and those who follow read the last frames before the door
 shuts.
 
@@ -32,7 +32,7 @@ from headrace.doors.api.responses import ResponsesEndpoint
 from headrace.doors.api.turns import Turns
 from headrace.doors.api.wired import Wired
 from headrace.errors import Cause, UserError
-from headrace.limits import API_BODY_MAX_BYTES, API_LAST_WORDS_S, API_PULSE_S, API_STOP_S
+from headrace.limits import API_BODY_MAX_BYTES, API_KEEPALIVE_S, API_LAST_WORDS_S, API_PULSE_S, API_STOP_S
 
 SHUT_DOWN: Final = Cause("shutdown", "The server was shut down while the turn was running.")
 
@@ -50,6 +50,8 @@ class Server:
         folder: Path,
         host: str | None = None,
         port: int | None = None,
+        *,
+        keepalive_s: float = API_KEEPALIVE_S,
     ) -> None:
         """In `folder` the agent works. Raises ConfigError where the server must not be opened like that."""
         settings = wired.config.api
@@ -59,7 +61,7 @@ class Server:
         self._wired = wired
         self._metrics = Metrics()
         self._turns = Turns(wired, settings, folder, self._metrics)
-        self._desk = Desk(wired, self._turns, self._metrics)
+        self._desk = Desk(wired, self._turns, keepalive_s)
         self._gate = Gate(settings, self.host, self.key.secret, wired.clock)
         self._runner: web.AppRunner | None = None
         self._pulse: asyncio.Task[None] | None = None

@@ -3,7 +3,7 @@
 Theory of operation. A stream holds a cursor into the log and a view. Whenever the log has grown it feeds the view and
 writes what comes out, everything that is new in one write. It waits for the client as long as the client reads: what a
 slow one has not read yet is in the log anyway, so it holds no more than one batch. The server's pulse looks at all
-streams once a second: a silent one is woken to write a comment, and one whose client takes nothing loses it.
+streams now and then: a silent one is woken to write a comment, and one whose client takes nothing loses it.
 
     opening: waits a moment for something to show, so that a refusal can still be an HTTP status
     flow:    frames, comments, until the turn is closed
@@ -16,7 +16,7 @@ from aiohttp import web
 
 from headrace.doors.api.gate import STREAMING
 from headrace.events import Recorded
-from headrace.limits import API_BATCH_EVENTS, API_KEEPALIVE_S
+from headrace.limits import API_BATCH_EVENTS
 from headrace.ports import Clock
 from headrace.runtime.follow import Signal
 from headrace.turn.log import Log
@@ -43,11 +43,14 @@ class BeginningView(View, Protocol):
 
 
 class Stream:
-    def __init__(self, log: Log, view: View, clock: Clock, after: int = 0, skip: int = 0) -> None:
+    def __init__(
+        self, log: Log, view: View, clock: Clock, keepalive_s: float, after: int = 0, skip: int = 0
+    ) -> None:
         """After entry number `after` of the log; the first `skip` frames have been seen."""
         self._log = log
         self._view = view
         self._clock = clock
+        self._keepalive_s = keepalive_s
         self._cursor = after
         self._skip = skip
         self._frames: list[bytes] = []
@@ -118,7 +121,7 @@ class Stream:
         return True
 
     def _is_silent(self) -> bool:
-        return self._clock.monotonic() - self._written_at >= API_KEEPALIVE_S
+        return self._clock.monotonic() - self._written_at >= self._keepalive_s
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         self._writing_since = self._clock.monotonic()

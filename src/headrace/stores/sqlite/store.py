@@ -182,6 +182,7 @@ class SessionStore:
 
     def search(self, text: str) -> list[Found]:
         """Turns whose question or answer holds every word, or words that begin so; latest first."""
+        self._catching_up.wait()  # what was said a moment ago is looked for too
         with self._database.reading() as connection:
             return tables.search(connection, text)
 
