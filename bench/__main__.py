@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import calls, decoders, embedded, first_use, mixtures, path, sessions
+from bench import api, calls, decoders, embedded, first_use, mixtures, path, sessions
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decoders": decoders.run,
@@ -12,6 +12,8 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "calls": calls.run,
     "cancelling": calls.cancelling,
     "mixtures": mixtures.run,
+    "api": api.run,
+    "leaving": api.leaving,
     "sessions": sessions.run,
     "first_use": first_use.run,
     "embedded": embedded.run,

@@ -1,9 +1,9 @@
 """`headrace serve`: the server from its first line to its last words.
 
 Theory of operation. One event loop, one handler a request. A pulse beats four times a second: it wakes streams that
-are silent, cuts off clients that do not read, and notes how late the loop is. On SIGTERM or Ctrl-C nothing new is begun;
-what runs may end within a time, is closed honestly after it, and those who follow read the last frames before the door
-shuts.
+are silent, cuts off clients that do not read, and notes how late the loop is. On SIGTERM or Ctrl-C nothing new is
+begun; what runs may end within a time, is closed honestly after it, and those who follow read the last frames before
+the door shuts.
 
     starting --listening, "ready"--> serving --signal--> draining --turns closed, streams read--> shut
 """
