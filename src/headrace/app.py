@@ -32,6 +32,7 @@ from headrace.limits import (
     EMBEDDED_CONTEXT_TOKENS,
     HISTORY_TOKENS,
     PAST_SHARE,
+    STORE_LOOKED_AT,
     STORE_OPEN_SESSIONS,
     TURN_SHARE,
 )
@@ -310,12 +311,16 @@ class App:
             _log.info("deleted by age or size: %s", ", ".join(gone))
 
     def _make_room(self, store: "SessionStore") -> None:
-        """Sessions at rest give way, so that a process that sees many holds few."""
-        if len(self._sessions) < STORE_OPEN_SESSIONS // 2:
-            return
-        for name in [name for name, session in self._sessions.items() if not session.busy]:
-            if store.release(name):
-                self._passes(self._sessions.pop(name))
+        """Sessions at rest give way, a few at a time, so that a process that sees many holds few."""
+        for _ in range(STORE_LOOKED_AT):
+            if len(self._sessions) < STORE_OPEN_SESSIONS // 2:
+                return
+            name, session = next(iter(self._sessions.items()))
+            del self._sessions[name]
+            if session.busy or not store.release_at_rest(name):
+                self._sessions[name] = session
+            else:
+                self._passes(session)
 
     def _room(self, candidates: Sequence[Candidate]) -> Room:
         """What the smallest of the models can be told."""

@@ -259,6 +259,8 @@ MEMORY_FACT_MAX_CHARS: Final = 500
 STORE_BUSY_S: Final = 5.0
 # Sessions one process keeps open for writing, each with one file; common limits on open files begin at 1,024.
 STORE_OPEN_SESSIONS: Final = 256
+# Sessions looked at for one that is at rest, when another is opened and there are so many.
+STORE_LOOKED_AT: Final = 4
 # What the database's own journal may keep on disk once it has been folded in.
 STORE_WAL_BYTES: Final = 16 * MIB
 # A title is one line of a list.

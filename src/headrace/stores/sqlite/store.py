@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from headrace.errors import HeadraceError, StoreError, UserError
 from headrace.events import Recorded
-from headrace.limits import STORE_OPEN_SESSIONS
+from headrace.limits import STORE_LOOKED_AT, STORE_OPEN_SESSIONS
 from headrace.stores.journal import BrokenJournal, SessionBusy, with_lines
 from headrace.stores.sqlite import tables
 from headrace.stores.sqlite.catching_up import CatchingUp
@@ -96,6 +96,17 @@ class SessionStore:
                 return False
             self._held.pop(session, None)
             return live.release()
+
+    def release_at_rest(self, session: str) -> bool:
+        """The same, but only where that takes no time: the database has all of it."""
+        with self._lock:
+            live = self._held.get(session)
+            if live is None:
+                return True
+            if not live.release(only_at_rest=True):
+                return False
+            del self._held[session]
+            return True
 
     def close(self) -> None:
         """Catch up, and let go of every session."""
@@ -248,10 +259,13 @@ class SessionStore:
             return self._held[session]
 
     def _make_room(self) -> None:
-        for name, live in self._held.items():
+        """One that is at rest gives way; those that are not are looked at again last."""
+        for _ in range(STORE_LOOKED_AT):
+            name, live = next(iter(self._held.items()))
+            del self._held[name]
             if live.release(only_at_rest=True):
-                del self._held[name]
                 return
+            self._held[name] = live
 
     def _let_go(self, live: Live) -> None:
         with self._lock:
