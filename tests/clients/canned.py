@@ -207,7 +207,7 @@ def resource(status: str, output: list[dict[str, Any]], **other: Any) -> dict[st
 WHOLE: Final = "".join(TEXT)
 FAILED: Final = {"code": "server_error", "message": ERROR["message"]}
 BROKEN: Final = resource("failed", [message_item("incomplete", WHOLE)], error=FAILED)
-_PLACED: Final = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+TOLD: Final = {"type": "headrace:progress", "text": "running a tool"}
 
 Event = dict[str, Any]
 
@@ -220,21 +220,42 @@ def _opened() -> list[Event]:
     ]
 
 
-def _spoken() -> list[Event]:
-    part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+def _thought() -> list[Event]:
+    place = {"item_id": "rs_1", "output_index": 0, "summary_index": 0}
+    part = {"type": "summary_text", "text": ""}
+    told = {"type": "summary_text", "text": "running a tool\n"}
+    item = {"id": "rs_1", "type": "reasoning", "summary": []}
     return [
-        {"type": "response.output_item.added", "output_index": 0, "item": message_item("in_progress", "")},
-        {"type": "response.content_part.added", **_PLACED, "part": part},
-        *({"type": "response.output_text.delta", **_PLACED, "delta": text, "logprobs": []} for text in TEXT),
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.reasoning_summary_part.added", **place, "part": part},
+        {"type": "response.reasoning_summary_text.delta", **place, "delta": told["text"]},
+        {"type": "response.reasoning_summary_text.done", **place, "text": told["text"]},
+        {"type": "response.reasoning_summary_part.done", **place, "part": told},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "summary": [told]}},
     ]
 
 
-def _closed(status: str = "completed") -> list[Event]:
+def _spoken(place: int = 0) -> list[Event]:
+    at = {"item_id": "msg_1", "output_index": place, "content_index": 0}
+    part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+    return [
+        {
+            "type": "response.output_item.added",
+            "output_index": place,
+            "item": message_item("in_progress", ""),
+        },
+        {"type": "response.content_part.added", **at, "part": part},
+        *({"type": "response.output_text.delta", **at, "delta": text, "logprobs": []} for text in TEXT),
+    ]
+
+
+def _closed(status: str = "completed", place: int = 0) -> list[Event]:
+    at = {"item_id": "msg_1", "output_index": place, "content_index": 0}
     part = {"type": "output_text", "text": WHOLE, "annotations": [], "logprobs": []}
     return [
-        {"type": "response.output_text.done", **_PLACED, "text": WHOLE, "logprobs": []},
-        {"type": "response.content_part.done", **_PLACED, "part": part},
-        {"type": "response.output_item.done", "output_index": 0, "item": message_item(status, WHOLE)},
+        {"type": "response.output_text.done", **at, "text": WHOLE, "logprobs": []},
+        {"type": "response.content_part.done", **at, "part": part},
+        {"type": "response.output_item.done", "output_index": place, "item": message_item(status, WHOLE)},
     ]
 
 
@@ -270,6 +291,10 @@ ENDED: Final[Event] = {
     "type": "response.completed",
     "response": resource("completed", [message_item("completed", WHOLE)]),
 }
+THOUGHT: Final[Event] = {
+    "type": "response.completed",
+    "response": resource("completed", [_thought()[-1]["item"], message_item("completed", WHOLE)]),
+}
 CALLED: Final[Event] = {
     "type": "response.completed",
     "response": resource("completed", [call_item("completed", CALL["arguments"])]),
@@ -282,10 +307,13 @@ RESPONSES_STREAMS: Final[dict[str, tuple[Event | Piece, ...]]] = {
     "content-filter": (*SPOKEN, *_closed("incomplete"), _stopped("content_filter")),
     "tool-calls": (*_opened(), *_calling(), CALLED),
     "keepalive": (KEEPALIVE, *_opened(), KEEPALIVE, *_spoken(), KEEPALIVE, *_closed(), ENDED),
+    "reasoning": (*_opened(), *_thought(), *_spoken(1), *_closed(place=1), THOUGHT),
+    "progress": (*_opened(), TOLD, *_spoken(), TOLD, *_closed(), TOLD, ENDED),
     "failed": (*SPOKEN, FAILED_NESTED),
     "failed-flat": (*SPOKEN, {**FLAT, **FAILED_NESTED}),
     "failed-error": (*SPOKEN, {**FAILED_NESTED, "error": ERROR}),
     "failed-both": (*SPOKEN, FAILED_BOTH),
+    "failed-both-cancelled": (*SPOKEN, {**FAILED_BOTH, "response": {**BROKEN, "status": "cancelled"}}),
     "failed-both-early": (*_opened(), FAILED_BOTH),
     "failed-both-mid-call": (*_opened(), *_calling()[:2], FAILED_BOTH),
     "error-flat": (*SPOKEN, ERROR_FLAT),
