@@ -338,8 +338,8 @@ def responses_pieces(recipe: str) -> Iterator[Piece]:
 
 def responses_whole(recipe: str) -> tuple[int, dict[str, Any]]:
     match recipe:
-        case "stop":
-            return 200, ENDED["response"]
+        case "stop" | "reasoning":
+            return 200, (ENDED if recipe == "stop" else THOUGHT)["response"]
         case "tool-calls":
             return 200, CALLED["response"]
         case "length" | "content-filter":
@@ -395,9 +395,9 @@ class Canned:
         return _json(status, {**whole, "reasoning": body.get("reasoning")})
 
     async def resumed(self, request: web.Request) -> web.StreamResponse:
-        """What is left of a stored response; its id is the recipe."""
-        after = int(request.query["starting_after"])
-        return await _stream(request, list(responses_pieces(request.match_info["id"]))[after + 1 :])
+        """What is left of a response; one is stored, and it ended well."""
+        after = int(request.query.get("starting_after", -1))
+        return await _stream(request, list(responses_pieces("stop"))[after + 1 :])
 
     async def unknown(self, request: web.Request) -> web.Response:
         """Otherwise `compact` would be an id, and the answer 405 where an endpoint that there is not is 404."""

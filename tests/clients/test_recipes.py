@@ -78,6 +78,7 @@ def test_the_chosen_ending_is_a_failure_with_its_words(
         assert answer["text"] == WHOLE, "what was said before stays"
 
 
+@pytest.mark.parametrize("client", ["openai", "openai-node"], indirect=True)
 def test_a_helper_that_builds_the_answer_fails_as_well(client: Client, canned: Server) -> None:
     for mode in sorted(client.modes & {"chat-helper", "responses-helper"}):
         api = mode.partition("-")[0]

@@ -1,32 +1,27 @@
-"""A response that is stored is followed from a cursor, by the SDKs that know how."""
+"""A response that is stored is left, and followed again from a cursor, by the SDKs that know how."""
 
-from tests.clients.canned import TEXT
+import pytest
+
 from tests.clients.clients import Client
-from tests.clients.servers import Server
+from tests.clients.servers import FAULTS, Server
 
 
-def test_what_comes_after_the_cursor_comes_once(client: Client, canned: Server) -> None:
-    if "resume" not in client.modes:
-        return
-    whole = client.ask(
-        base_url=canned.base_url,
-        key=canned.key,
-        model="",
-        mode="resume",
-        response_id="stop",
-        starting_after=-1,
-    )
-    numbers = whole["usage"]["numbers"]
-    assert whole["text"] == "".join(TEXT)
-    assert numbers == list(range(len(numbers)))
-    for after in numbers[:-1]:
-        rest = client.ask(
-            base_url=canned.base_url,
-            key=canned.key,
-            model="",
-            mode="resume",
-            response_id="stop",
-            starting_after=after,
+@pytest.mark.parametrize("client", ["openai", "openai-node"], indirect=True)
+def test_what_comes_after_the_cursor_comes_once(client: Client, server: Server) -> None:
+    model = server.model(FAULTS[0], "responses-stream")
+
+    def followed(after: int | None) -> tuple[list[int], str]:
+        answer = client.ask(
+            base_url=server.base_url, key=server.key, model=model, mode="resume", starting_after=after
         )
-        assert rest["usage"]["numbers"] == numbers[after + 1 :]
-        assert rest["finish"] == "completed"
+        assert answer["ok"], answer
+        assert answer["finish"] == "completed"
+        return answer["usage"]["numbers"], answer["text"]
+
+    numbers, text = followed(None)
+    assert numbers == list(range(len(numbers)))
+    assert text
+    for after in numbers[:-1]:
+        rest, said = followed(after)
+        assert rest == numbers[after + 1 :]
+        assert text.endswith(said)

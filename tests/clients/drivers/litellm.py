@@ -9,6 +9,8 @@ import litellm
 
 from tests.clients.drivers.speaking import PROMPT, TOOL, Answer, Asked, speak
 
+litellm.suppress_debug_info = True
+
 
 def _settings(asked: Asked) -> dict[str, Any]:
     return {

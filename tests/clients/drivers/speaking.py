@@ -4,6 +4,7 @@ A driver lives through many requests, because importing some clients takes secon
 too. Each client's own retries are off where it has a setting, so that one request is one request.
 """
 
+import gc
 import json
 import os
 import sys
@@ -18,8 +19,7 @@ class Asked:
     key: str
     model: str
     mode: str
-    response_id: str = ""
-    starting_after: int = 0
+    starting_after: int | None = None
 
 
 @dataclass
@@ -58,6 +58,7 @@ def speak(modes: Mapping[str, Mode]) -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     print(json.dumps(sorted(modes)), file=out, flush=True)
+    gc.freeze()
     for line in sys.stdin:
         asked = Asked(**json.loads(line))
         answer = Answer()
@@ -65,4 +66,7 @@ def speak(modes: Mapping[str, Mode]) -> None:
             modes[asked.mode](asked, answer)
         except Exception as error:  # noqa: BLE001 - how a client fails is what is asked
             answer.failed(type(error).__name__, str(error)[:2000])
+        # A client that fails may leave its stream open. The collector would close it wherever it comes by next, and in
+        # httpcore's pool that is under a lock which closing waits for.
+        gc.collect()
         print(json.dumps(asdict(answer)), file=out, flush=True)

@@ -106,18 +106,23 @@ async function openaiResponsesStream(asked, answer) {
 }
 
 async function openaiResume(asked, answer) {
-  const stream = await sdk(asked).responses.retrieve(asked.response_id, {
-    stream: true,
-    starting_after: asked.starting_after,
-  });
+  const api = sdk(asked).responses;
+  const begun = await api.create({ model: asked.model, input: PROMPT, stream: true, store: true, background: true });
+  let id;
+  for await (const event of begun) {
+    id = event.response.id;
+    break;
+  }
   const numbers = [];
-  const numbered = async function* () {
+  const numbered = async function* (stream) {
     for await (const event of stream) {
       numbers.push(event.sequence_number);
       yield event;
     }
   };
-  await showEvents(numbered(), answer);
+  const cursor = asked.starting_after == null ? {} : { starting_after: asked.starting_after };
+  const rest = await api.retrieve(id, { stream: true, ...cursor });
+  await showEvents(numbered(rest), answer);
   answer.usage = { numbers };
 }
 
