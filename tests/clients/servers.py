@@ -40,7 +40,7 @@ FAULTS = (
     Fault("no-done", "stop"),
     Fault("length", "length"),
     Fault("content-filter", "content_filter"),
-    Fault("tools", "tool_calls"),
+    Fault("everything", "tool_calls"),
     Fault("close-mid-text", "failure", "mid-text"),
     Fault("reset-mid-text", "failure", "mid-text"),
     Fault("eof-mid-text", "failure", "mid-text"),
