@@ -37,7 +37,7 @@ class Fault:
 FAULTS = (
     Fault("hello", "stop"),
     Fault("reasoning", "stop"),
-    Fault("no-done", "stop"),
+    Fault("no-done", "stop"),  # the model server leaves the usage out as well, which follows the finish
     Fault("length", "length"),
     Fault("content-filter", "content_filter"),
     Fault("everything", "tool_calls"),
