@@ -9,7 +9,7 @@ export UV_SYSTEM_CERTS ?= 1
 export UV_NATIVE_TLS   ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test pure thorough check lint types imports format bench lock clean
+.PHONY: help chat test clients pure thorough check lint types imports format bench lock clean
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,21 @@ chat: $(VENV)/.run ## talk to a model in this terminal
 
 test: $(VENV)/.dev ## run every test
 	$(BIN)/python -m pytest
+
+# Real clients of the API, heavy and from two worlds, live in places of their own. Without npm those for Node are skipped.
+CLIENTS := .venv-clients
+$(CLIENTS)/.installed: $(VENV)/.run locks/clients.txt
+	@test -x $(CLIENTS)/bin/python || $(UV) venv --quiet --python $(PYTHON) $(CLIENTS)
+	$(UV) pip install --quiet --python $(CLIENTS)/bin/python --require-hashes -r locks/clients.txt
+	@touch $@
+
+NODE_CLIENTS := tests/clients/node
+$(NODE_CLIENTS)/node_modules/.installed: $(NODE_CLIENTS)/package-lock.json $(NODE_CLIENTS)/package.json
+	cd $(NODE_CLIENTS) && npm ci --silent --ignore-scripts
+	@touch $@
+
+clients: $(CLIENTS)/.installed $(if $(shell command -v npm),$(NODE_CLIENTS)/node_modules/.installed) ## prove the API with the clients people use
+	$(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients
 
 pure: $(VENV)/.dev ## run the tests of the pure rooms alone
 	$(BIN)/python -m pytest tests/pure
@@ -67,6 +82,8 @@ LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-ha
 lock: $(UV) ## resolve the dependencies anew
 	$(LOCK) pyproject.toml -o locks/run.txt
 	$(LOCK) pyproject.toml --group dev -c locks/run.txt -o locks/dev.txt
+	$(LOCK) tests/clients/requirements.in -o locks/clients.txt
+	cd $(NODE_CLIENTS) && npm install --silent --package-lock-only --ignore-scripts
 
 clean: ## remove what was installed and built
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(NODE_CLIENTS)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
