@@ -302,9 +302,10 @@ API_IDEMPOTENCY_KEY_MAX_CHARS: Final = 255
 # Requests of one server: a thousand clients may begin at once, and none may ask without pause.
 API_BURST: Final = 4000
 API_REQUESTS_PER_S: Final = 500
-# Wrong keys from one address before it has to wait, and how fast it is forgiven.
-API_WRONG_KEYS: Final = 20
-API_WRONG_KEYS_PER_S: Final = 0.2
+# Wrong keys from one address before it has to wait, and how fast it is forgiven: nothing to somebody who mistypes, and
+# too slow by far for guessing a key of 16 characters.
+API_WRONG_KEYS: Final = 500
+API_WRONG_KEYS_PER_S: Final = 1.0
 # Addresses remembered for that.
 API_ADDRESSES_MOST: Final = 4096
 # How long running turns may go on after the server was told to stop, and then for their last words to be read.

@@ -23,9 +23,16 @@ def keeps_no_end(client: Client, fault: Fault, mode: str) -> bool:
     )
 
 
+def needs_counts(client: Client, fault: Fault, mode: str) -> bool:
+    """`llm` cannot read an answer in one piece that does not know its token counts; unknown is not told as zero."""
+    return client.name == "llm" and mode == "chat" and fault.scenario == "no-done"
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.scenario)
 def test_a_client_reports_what_happened(client: Client, server: Server, fault: Fault, mode: str) -> None:
+    if needs_counts(client, fault, mode):
+        pytest.skip("llm fails where the counts are unknown")
     if fault.tools:
         mode = mode.replace("chat", "chat-tools").replace("responses", "responses-tools")
     answer = client.ask(base_url=server.base_url, key=server.key, model=server.model(fault, mode), mode=mode)

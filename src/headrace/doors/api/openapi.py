@@ -22,6 +22,18 @@ _OBJECT: Final[Schema] = {"type": "object"}
 _WHOLE: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 999_999_999_999}
 
 
+_EVENT: Final[Schema] = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": TEXT, "event": TEXT, "id": TEXT},
+    "description": "One server-sent event.",
+}
+_REFUSED: Final[dict[str, Any]] = {
+    "description": "It was refused, or it failed.",
+    "content": {"application/json": {"schema": ERROR}},
+}
+
+
 def _list(items: Schema) -> Schema:
     return {
         "type": "object",
@@ -37,14 +49,8 @@ def _answers(
     if schema is not None:
         content["application/json"] = {"schema": schema}
     if streams:
-        content["text/event-stream"] = {"schema": TEXT}
-    return {
-        status: {"description": about, "content": content},
-        "default": {
-            "description": "It was refused, or it failed.",
-            "content": {"application/json": {"schema": ERROR}},
-        },
-    }
+        content["text/event-stream"] = {"schema": _EVENT}
+    return {status: {"description": about, "content": content}, "default": _REFUSED}
 
 
 def _in_path(name: str, schema: Schema = _ID) -> dict[str, Any]:
@@ -94,7 +100,10 @@ def _paths() -> dict[str, Any]:
         "/metrics": {
             "get": _operation(
                 "Counters, as Prometheus reads them.",
-                {"200": {"description": "Text.", "content": {"text/plain": {"schema": TEXT}}}},
+                {
+                    "200": {"description": "Text.", "content": {"text/plain": {"schema": TEXT}}},
+                    "default": _REFUSED,
+                },
             )
         },
         "/openapi.json": {"get": _operation("This description.", _answers("It.", _OBJECT))},

@@ -84,7 +84,9 @@ class ResponsesEndpoint:
     async def _placed(self, asked: Asked, named: str) -> tuple[Asked, str]:
         """The question, and the session it is asked in: named, that of the response before, or one of its own."""
         if asked.previous and named:
-            raise Refused(400, f"Name previous_response_id or {SESSION_HEADER}, not both.")
+            raise Refused(
+                409, f"Name previous_response_id or {SESSION_HEADER}, not both.", code="two_sessions"
+            )
         if named:
             return asked.news(), named
         if asked.previous:

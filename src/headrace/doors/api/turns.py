@@ -105,7 +105,9 @@ class Turns:
         if asked.acts:
             asked = asked.told_apart()
         if not asked.messages:
-            raise Refused(400, "There is no message after the last answer.", param="messages")
+            raise Refused(
+                409, "There is no message after the last answer.", param="messages", code="nothing_new"
+            )
         turn = self._start(asked, session, request, manner, attended=attended)
         known = self._held.get(turn.id)
         if known is not None:  # it was given to the turn that runs
