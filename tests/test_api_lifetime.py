@@ -139,7 +139,7 @@ async def test_any_number_follows_from_anywhere(tmp_path: Path) -> None:
 
 async def test_a_client_that_does_not_read_loses_its_stream(tmp_path: Path) -> None:
     async with api(tmp_path, more="api: {write_stall_s: 1}") as served:
-        served.models.default = scenario("long:300000")
+        served.models.default = Script(Reply((Say(("word " * 800,) * 20_000),)), pace_s=0.001)
         body = json.dumps(ask(stream=True)).encode()
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
         with socket.socket() as raw:

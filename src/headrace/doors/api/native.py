@@ -45,7 +45,7 @@ class NativeEndpoints:
         held = desk.turns.attached(ticket) or desk.turns.begin(
             _asked(body),
             session=session,
-            manner=body.get("manner") or "queue",
+            manner=body.get("manner"),
             attended=body.get("attended", True),
             ticket=ticket,
         )

@@ -211,7 +211,7 @@ TURN_REQUEST: Final[Schema] = {
         "manner": nullable(
             {
                 "enum": ["queue", "interrupt", "steer"],
-                "description": "What the message does to a turn of the session that runs.",
+                "description": "What it does to a turn of the session that runs; as configured otherwise.",
             }
         ),
         "attended": nullable(

@@ -96,11 +96,14 @@ class Turns:
         *,
         session: str = "",
         request: str = "",
-        manner: Manner = "queue",
+        manner: Manner | None = None,
         attended: bool = True,
         ticket: Ticket | None = None,
     ) -> Held:
-        """Start a turn; raises Refused where it cannot be begun. A session's name makes it a stored one."""
+        """Start a turn; raises Refused where it cannot be begun. A session's name makes it a stored one; without a
+        `manner`, what it does to a turn of the session that runs is as configured.
+        """
+        manner = manner or self._wired.config.sessions.when_busy.api
         self._check_room()
         if asked.acts:
             asked = asked.told_apart()
