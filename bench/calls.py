@@ -184,7 +184,7 @@ async def _stopped(ours: _Ours, reached: _Reached) -> tuple[Turn, float]:
     """A turn that was stopped once it had come so far, and when."""
     turn = ours.start("m")
     began = turn.last_activity
-    while not reached(turn, began):
+    while not reached(turn, began):  # noqa: ASYNC110 - a sign of life wakes nobody
         await asyncio.sleep(0)
     for _ in range(20):  # what can happen without anybody waiting has happened
         await asyncio.sleep(0)
