@@ -316,7 +316,8 @@ async def test_a_hundred_mixtures_at_once(tmp_path: Path) -> None:
 async def test_a_trace_says_who_was_asked_and_what_came_of_it(tmp_path: Path) -> None:
     async with ModelServer() as server:
         server.respond = by_model(wild=scenario("status:400"))
-        async with app(tmp_path / "home", lab(server)) as made:
+        prices = "models: {lab:wise: {prices: {output: 1000}}, lab:chief: {prices: {output: 2000}}}\n"
+        async with app(tmp_path / "home", lab(server, more=prices)) as made:
             await ended(made.start([user_message("?")], "moa:review", plan=RELAY))
     (line,) = (tmp_path / "home" / "traces" / "mixtures.jsonl").read_bytes().splitlines()
     trace = json.loads(line)
@@ -324,6 +325,11 @@ async def test_a_trace_says_who_was_asked_and_what_came_of_it(tmp_path: Path) ->
     ends = {call["model"]: call["end"] for call in trace["calls"]}
     assert ends == {"lab:wise": "stop", "lab:wild": "failed", "lab:slow": "stop", "lab:chief": "stop"}
     assert trace["usage"]["output_tokens"] == 3 * 34
+    spent = {call["model"]: call["usage"].get("output_tokens") for call in trace["calls"]}
+    assert spent == {"lab:wise": 34, "lab:wild": None, "lab:slow": 34, "lab:chief": 34}
+    costs = {call["model"]: call.get("cost") for call in trace["calls"]}
+    assert costs == {"lab:wise": 0.034, "lab:wild": None, "lab:slow": None, "lab:chief": 0.068}
+    assert trace["cost"] == pytest.approx(0.102)
 
 
 @pytest.mark.parametrize("show", ["off", "summary", "full"])

@@ -16,7 +16,6 @@ from headrace.agent.decide import (
     Close,
     Compact,
     Plan,
-    Prices,
     RunTools,
     decide,
 )
@@ -49,6 +48,7 @@ from headrace.events import (
 )
 from headrace.limits import PAUSES, SEAM_CHARS, SEAM_LEAST_CHARS
 from headrace.providers.phrases import refine
+from headrace.turn.costs import Prices
 from headrace.turn.folds import Folded
 from headrace.turn.machine import Machine
 from headrace.turn.sizes import size
