@@ -140,7 +140,7 @@ def evidence_at(make: MakeDecoder, data: bytes) -> int:
         decoder.feed(data[:size])
         return decoder.done or decoder.finished
 
-    return bisect.bisect_left(range(len(data) + 1), True, key=is_read)  # noqa: FBT003 - what is looked for
+    return bisect.bisect_left(range(len(data) + 1), True, key=is_read)
 
 
 def texts(events: Iterable[Event]) -> dict[int, str]:
