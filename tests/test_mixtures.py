@@ -248,6 +248,18 @@ async def test_the_caller_asks_the_aggregator_alone_with_its_own_settings(tmp_pa
         assert "tools" not in request.body
 
 
+async def test_the_callers_read_timeout_is_the_aggregators_alone(tmp_path: Path) -> None:
+    slow = Script(Reply((Say(("Advice that takes ", "its time.")),)), pace_s=0.3)
+    async with ModelServer() as server:
+        server.respond = by_model(wise=slow, chief=scenario("stall-mid-text"))
+        async with app(tmp_path / "home", lab(server)) as made:
+            options = Options(read_timeout_s=0.15)
+            turn = await ended(made.start([user_message("?")], "moa:review", options=options, plan=RELAY))
+    assert (closed(turn).outcome, closed(turn).cause.code) == ("cut", "stalled_gap")
+    assert not [e for e in events(turn) if isinstance(e, NoticeShown)]
+    assert "Advice that takes its time." in str(contents(asked(server, "chief")[0]))
+
+
 async def test_without_streaming_the_answer_is_the_same(tmp_path: Path) -> None:
     texts, streams = [], []
     for enabled in ("true", "false"):
