@@ -462,6 +462,24 @@ def test_money_is_a_bound_where_a_price_is_known() -> None:
             "parameter_rejected",
             "max_tokens",
         ),
+        (
+            "bad_request",
+            "max_tokens is too large: 16000. This model supports at most 4096 completion tokens.",
+            "parameter_rejected",
+            "max_tokens",
+        ),
+        (
+            "bad_request",
+            "`max_tokens` must be less than or equal to `8192`",
+            "parameter_rejected",
+            "max_tokens",
+        ),
+        (
+            "bad_request",
+            "Unsupported parameter: 'max_output_tokens' is not supported with this model.",
+            "parameter_rejected",
+            "max_output_tokens",
+        ),
         ("bad_request", "`temperature` is deprecated for this model", "parameter_rejected", "temperature"),
         (
             "bad_request",
