@@ -227,6 +227,18 @@ async def test_each_fate_is_shown_and_the_answer_comes(tmp_path: Path) -> None:
     assert usage.usage("advice").unreported == 2
 
 
+def test_one_that_was_late_because_it_failed_is_told_with_its_failure() -> None:
+    async def once() -> Turn:
+        failing = Told(fails("rate_limited", retry_after_s=20.0), name="r")
+        turn = mixed(Told(says("The answer.")), [failing], retries=1, deadline_s=5.0)
+        turn.start([user_message("?")])
+        await turn.wait()
+        return turn
+
+    named = [e.text for e in events(virtually(once())) if isinstance(e, NoticeShown)]
+    assert named[0] == "r:m gave no advice. It was late. It is rate_limited."
+
+
 async def test_the_caller_asks_the_aggregator_alone_with_its_own_settings(tmp_path: Path) -> None:
     from tests.turns import TOOLS
 

@@ -78,7 +78,8 @@ class Round:
         late = Cause("superseded", f"{call.model_id} was late: the answer was begun without its advice.")
         machine, folded = self._recorder.log.machine, self._recorder.folded()
         self._recorder.record([ending_of(call.number, machine, folded, late)])
-        self._missing(call, "It was late.")
+        trouble = folded.replies[call.number].trouble
+        self._missing(call, "It was late." if trouble is None else f"It was late. {trouble.message}")
 
     def _missing(self, call: ModelCall, why: str) -> None:
         text = f"{call.model_id} gave no advice. {why}"

@@ -96,6 +96,8 @@ class Reply:
         self.parts: dict[int, Part] = {}
         self.last_part = 0
         self.usage: UsageReported | None = None
+        self.trouble: Cause | None = None
+        """What broke the attempt that was replaced last."""
         self._replaced: list[tuple[str, UsageReported | None]] = []
         self.attempts = 0
         self.end: ReplyEnded | ReplyCut | CallFailed | None = None
@@ -119,7 +121,8 @@ class Reply:
         """The model each attempt asked, and its tokens; None where it generated something and did not say."""
         return [*self._replaced, (self.model, self.usage)]
 
-    def replaced(self) -> None:
+    def replaced(self, cause: Cause) -> None:
+        self.trouble = cause
         if self.usage is not None or self.parts:
             self._replaced.append((self.model, self.usage))
         self.usage = None
@@ -188,8 +191,8 @@ class Folded:
             case AttemptStarted(call, attempt, model):
                 self.replies[call].model = model
                 self.replies[call].attempts = attempt
-            case AttemptReplaced(call):
-                self.replies[call].replaced()
+            case AttemptReplaced(call, _, cause):
+                self.replies[call].replaced(cause)
             case UsageReported(call):
                 self.replies[call].usage = event
             case ReplyEnded(call) | ReplyCut(call) | CallFailed(call):
