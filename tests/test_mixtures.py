@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from headrace.agent.decide import RELAY, Plan
 from headrace.agent.mixture import Mixture
 from headrace.errors import Cause
-from headrace.events import CallStarted, Event, NoticeShown, ReplyEnded, ToolStarted, user_message
+from headrace.events import (
+    CallStarted,
+    Event,
+    NoticeShown,
+    PartStarted,
+    ReplyEnded,
+    ToolStarted,
+    user_message,
+)
 from headrace.ports import AttemptIds, Sink
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
@@ -112,14 +120,20 @@ def test_a_round_is_over_exactly_when_it_should_be(
     assert len(aggregator.requests) == 1
 
 
-@pytest.mark.parametrize("trouble", ["cut", "retried", "paused"])
-def test_advice_is_sought_once_however_often_the_aggregator_is_asked(trouble: str) -> None:
+@pytest.mark.parametrize("fanout", ["turn", "step"])
+@pytest.mark.parametrize("trouble", ["cut", "cut within a call", "retried", "paused"])
+def test_advice_is_sought_once_however_often_the_aggregator_is_asked(trouble: str, fanout: Any) -> None:
     def pauses(ids: AttemptIds, sink: Sink) -> None:
         says("Half", ends=False)(ids, sink)
         sink.received([*says_end(ids, "pause")])
 
+    def calls(ids: AttemptIds, sink: Sink) -> None:
+        sink.received([PartStarted(ids.call, ids.first_part, "tool_call", "c", "weather")])
+        fails("connection_lost")(ids, sink)
+
     first = {
         "cut": fails("connection_lost", after="Half"),
+        "cut within a call": calls,
         "retried": fails("server_error"),
         "paused": pauses,
     }
@@ -129,7 +143,8 @@ def test_advice_is_sought_once_however_often_the_aggregator_is_asked(trouble: st
         clock = SystemClock()
         around = Surroundings(clock, Learnt(clock), CallPolicy(retries=1), random.Random(1))
         one, two = (Candidate(model_id=f"{p.name}:m", provider=p, model="m") for p in (aggregator, reference))
-        plan = Plan(continuations=1, mixture=Mixture(name="moa:x", references=("r:m",)))
+        mixture = Mixture(name="moa:x", references=("r:m",), fanout=fanout)
+        plan = Plan(continuations=1, repeats=1, mixture=mixture)
         turn = Turn(Log("t"), [one], around, Options(), plan, references=[two])
         turn.start([user_message("?")])
         await turn.wait()
