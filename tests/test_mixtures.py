@@ -31,6 +31,7 @@ from headrace.runtime.question import Acting, CallPolicy, Candidate, Options
 from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import CallTool, ModelServer, RecordedRequest, Reply, Say, Script, scenario
 from headrace.turn.log import Log
+from tests.commands import COMMAND, environment
 from tests.commands import run as command
 from tests.test_app import app, contents, ended
 from tests.test_races import Does, Told, fails, says
@@ -382,6 +383,32 @@ async def test_the_terminal_shows_who_advises_and_then_the_answer(tmp_path: Path
     assert ("lab:wise has advised" in ran.err) == (show != "off")
     assert ("wise says so." in ran.err) == (show == "full")
     assert "lab:wild gave no advice" in ran.err
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+async def test_whoever_leaves_while_references_run_is_not_answered(tmp_path: Path, kind: str) -> None:
+    async with ModelServer() as server:
+        server.respond = by_model(
+            wise=scenario("hang"), wild=scenario("stall-mid-text"), slow=scenario("hang")
+        )
+        (tmp_path / "config.yaml").write_text(lab(server, "deadline_s: 60"))
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            "ask",
+            *(["--json"] if kind == "json" else []),
+            "--model",
+            "moa:review",
+            "Hi",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment(tmp_path),
+        )
+        await asyncio.wait_for(server.wait_requests(3), 20)
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        await asyncio.wait_for(server.wait_disconnected(3), 20)
+        assert await asyncio.wait_for(process.wait(), 20) == 1
+        assert not asked(server, "chief")
 
 
 async def test_it_is_listed_with_its_models(tmp_path: Path) -> None:
