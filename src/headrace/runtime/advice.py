@@ -41,8 +41,9 @@ class Round:
         mixture = self._mixture
         sought = AdviceSought(tuple(call.number for call in self._calls), mixture.show)
         self._recorder.record([sought])
-        running = {asyncio.create_task(self._one(call, messages)) for call in self._calls}
+        # The clocks first: they begin before the references' own work does.
         clocks = [asyncio.create_task(self._clock.sleep(mixture.deadline_s * times)) for times in (1, 2)]
+        running = {asyncio.create_task(self._one(call, messages)) for call in self._calls}
         try:
             await self._until_over(running, *clocks)
         finally:
