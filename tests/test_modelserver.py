@@ -1,4 +1,4 @@
-"""Which script the model server chooses, what it records, and how soon it knows that a client has left."""
+"""Which script the model server chooses, what it records, and that it knows of a client that has left."""
 
 import asyncio
 import signal
