@@ -57,6 +57,7 @@ pure: $(VENV)/.dev ## run the tests of the pure rooms alone
 
 thorough: $(VENV)/.dev ## every split, many more generated examples, and what measures; takes minutes
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/pure -m "slow or not slow" --timeout 600
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests --ignore tests/pure -m slow --timeout 600
 
 check: lint types imports ## lint, types and the house's walls
 

@@ -1,11 +1,13 @@
 """One model call from socket to log, against a bare aiohttp client that decodes nothing, in the same process."""
 
 import asyncio
+import contextlib
 import gc
 import random
+import socket
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import aiohttp
 
@@ -13,7 +15,7 @@ from bench.measure import table
 from bench.upstream import model_server
 from headrace.agent.decide import RELAY
 from headrace.errors import Cause
-from headrace.events import AttemptStarted, PartGrew, user_message
+from headrace.events import AttemptReplaced, AttemptStarted, PartGrew, PartStarted, user_message
 from headrace.providers.http import Endpoint, HttpClient, HttpProvider
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
@@ -28,10 +30,11 @@ TURNS = 300
 
 
 class _Ours:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, policy: CallPolicy | None = None) -> None:
         self._clock = SystemClock()
         self.client = HttpClient(self._clock)
-        self._around = Surroundings(self._clock, Learnt(self._clock), CallPolicy(retries=0), random.Random(1))
+        policy = policy or CallPolicy(retries=0)
+        self._around = Surroundings(self._clock, Learnt(self._clock), policy, random.Random(1))
         endpoint = Endpoint(name="bench", protocol="chat_completions", base_url=f"{url}/v1")
         self._provider = HttpProvider(endpoint, self.client, lambda: ("key",))
 
@@ -133,30 +136,109 @@ def run() -> None:
 
 # --- cancelling
 
-STATES = ("hang", "stall-after-headers", "stall-mid-text", "stall-mid-arguments", "paced:2000:5", "slow-drip")
 TIMES = 200
+
+_Reached = Callable[[Turn, float], bool]
+
+
+def _asked(turn: Turn, _: float) -> bool:
+    return any(isinstance(r.event, AttemptStarted) for r in turn.log.since(0))
+
+
+def _heard(turn: Turn, began: float) -> bool:
+    return turn.last_activity > began
+
+
+def _replaced(turn: Turn, _: float) -> bool:
+    return any(isinstance(r.event, AttemptReplaced) for r in turn.log.since(0))
+
+
+def _grown(times: int) -> _Reached:
+    return lambda turn, _: sum(type(r.event) is PartGrew for r in turn.log.since(0)) >= times
+
+
+def _calling(turn: Turn, _: float) -> bool:
+    return any(isinstance(r.event, PartStarted) and r.event.kind == "tool_call" for r in turn.log.since(0))
+
+
+# What holds a call in a state, and how it is seen to be there; the last one is an answer in one piece.
+STATES: tuple[tuple[str, _Reached, bool], ...] = (
+    ("hang", _asked, True),
+    ("stall-after-headers", _asked, True),
+    ("stall-before-first-token", _heard, True),
+    ("stall-mid-reasoning", _grown(1), True),
+    ("stall-mid-text", _grown(1), True),
+    ("stall-mid-arguments", _calling, True),
+    ("paced:2000:5", _grown(3), True),
+    ("slow-drip", _heard, True),
+    ("stall-mid-text", _heard, False),
+)
+# Where there is nothing a server could see: until the turn has ended.
+UNSEEN: tuple[tuple[str, str, _Reached], ...] = (
+    ("connecting", "", _asked),
+    ("waiting to try again", "status:503", _replaced),
+)
+
+
+async def _stopped(ours: _Ours, reached: _Reached) -> tuple[Turn, float]:
+    """A turn that was stopped once it had come so far, and when."""
+    turn = ours.start("m")
+    began = turn.last_activity
+    while not reached(turn, began):  # noqa: ASYNC110 - a sign of life wakes nobody
+        await asyncio.sleep(0)
+    for _ in range(20):  # what can happen without anybody waiting has happened
+        await asyncio.sleep(0)
+    stopped_at = asyncio.get_running_loop().time()
+    turn.stop(Cause("stopped", ""))
+    return turn, stopped_at
+
+
+def _row(name: str, delays: list[float]) -> tuple[str, float, float, float]:
+    delays.sort()
+    return name, statistics.median(delays), delays[int(len(delays) * 0.99)], delays[-1]
 
 
 async def _cancelling() -> None:
-    rows = []
+    seen, unseen = [], []
     async with ModelServer() as server:
-        ours = _Ours(server.url)
-        for state in STATES:
+        for state, reached, streams in STATES:
+            ours = _Ours(server.url, CallPolicy(retries=0, streams=streams))
             server.default = scenario(state)
             delays = []
             for _ in range(TIMES):
-                turn = ours.start("m")
-                await server.wait_requests(server.total_requests + 1)
-                stopped_at = asyncio.get_running_loop().time()
-                turn.stop(Cause("stopped", ""))
-                ending = await server.requests[-1].wait_ended()
-                delays.append((ending.at - stopped_at) * 1e3)
+                turn, stopped_at = await _stopped(ours, reached)
                 await turn.wait()
-            delays.sort()
-            rows.append((state, statistics.median(delays), delays[int(TIMES * 0.99)], delays[-1]))
-        await ours.client.close()
-    table(f"Stop until the server sees the connection close, ms, {TIMES} times each",
-          ("state", "median", "p99", "most"), rows)  # fmt: skip
+                delays.append(((await server.requests[-1].wait_ended()).at - stopped_at) * 1e3)
+            seen.append(_row(state if streams else f"{state}, in one piece", delays))
+            await ours.client.close()
+        with _taking_no_connection() as silent:
+            for name, script, reached in UNSEEN:
+                server.default = scenario(script or "hello")
+                ours = _Ours(server.url if script else silent, CallPolicy(backoff_s=60, backoff_most_s=60))
+                requests, delays = server.total_requests, []
+                for _ in range(TIMES):
+                    turn, stopped_at = await _stopped(ours, reached)
+                    await turn.wait()
+                    delays.append((asyncio.get_running_loop().time() - stopped_at) * 1e3)
+                assert server.total_requests - requests == (TIMES if script else 0)
+                unseen.append(_row(name, delays))
+                await ours.client.close()
+    head = ("state", "median", "p99", "most")
+    table(f"Stop until the server sees the connection close, ms, {TIMES} times each", head, seen)
+    table(f"Stop until the turn has ended, ms, {TIMES} times each", head, unseen)
+
+
+@contextlib.contextmanager
+def _taking_no_connection() -> Iterator[str]:
+    """An address with a full backlog and nobody who accepts."""
+    with contextlib.ExitStack() as sockets:
+        silent, *fillers = [sockets.enter_context(socket.socket()) for _ in range(5)]
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(silent.getsockname())
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}"
 
 
 def cancelling() -> None:

@@ -220,8 +220,12 @@ streaming: {{retries: 1}}
         assert "[secret]" in ran.err
         assert canary not in ran.out + ran.err
         assert all(r.headers["authorization"] == f"Bearer {canary}" for r in server.requests)
+        # A question that quotes it, which is in no kept session.
+        server.default = scenario("hello")
+        await run(tmp_path, "ask", f"Is {canary} a good key?", extra=extra)
+        assert canary in str(server.requests[-1].body)
     dumps = list((tmp_path / "dumps").iterdir())
-    assert dumps
+    assert any("Is [secret] a good key?" in path.read_text() for path in dumps)
     for path in tmp_path.rglob("*"):
         if path.is_file():
             assert canary.encode() not in path.read_bytes(), path

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from headrace.agent.decide import RELAY, Plan
 from headrace.agent.mixture import Mixture
 from headrace.errors import Cause
-from headrace.events import CallStarted, Event, NoticeShown, ReplyEnded, ToolStarted, user_message
+from headrace.events import (
+    CallStarted,
+    Event,
+    NoticeShown,
+    PartStarted,
+    ReplyEnded,
+    ToolStarted,
+    user_message,
+)
 from headrace.ports import AttemptIds, Sink
 from headrace.runtime.call import Surroundings
 from headrace.runtime.clock import SystemClock
@@ -23,6 +31,7 @@ from headrace.runtime.question import Acting, CallPolicy, Candidate, Options
 from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import CallTool, ModelServer, RecordedRequest, Reply, Say, Script, scenario
 from headrace.turn.log import Log
+from tests.commands import COMMAND, environment
 from tests.commands import run as command
 from tests.test_app import app, contents, ended
 from tests.test_races import Does, Told, fails, says
@@ -112,14 +121,20 @@ def test_a_round_is_over_exactly_when_it_should_be(
     assert len(aggregator.requests) == 1
 
 
-@pytest.mark.parametrize("trouble", ["cut", "retried", "paused"])
-def test_advice_is_sought_once_however_often_the_aggregator_is_asked(trouble: str) -> None:
+@pytest.mark.parametrize("fanout", ["turn", "step"])
+@pytest.mark.parametrize("trouble", ["cut", "cut within a call", "retried", "paused"])
+def test_advice_is_sought_once_however_often_the_aggregator_is_asked(trouble: str, fanout: Any) -> None:
     def pauses(ids: AttemptIds, sink: Sink) -> None:
         says("Half", ends=False)(ids, sink)
         sink.received([*says_end(ids, "pause")])
 
+    def calls(ids: AttemptIds, sink: Sink) -> None:
+        sink.received([PartStarted(ids.call, ids.first_part, "tool_call", "c", "weather")])
+        fails("connection_lost")(ids, sink)
+
     first = {
         "cut": fails("connection_lost", after="Half"),
+        "cut within a call": calls,
         "retried": fails("server_error"),
         "paused": pauses,
     }
@@ -129,7 +144,8 @@ def test_advice_is_sought_once_however_often_the_aggregator_is_asked(trouble: st
         clock = SystemClock()
         around = Surroundings(clock, Learnt(clock), CallPolicy(retries=1), random.Random(1))
         one, two = (Candidate(model_id=f"{p.name}:m", provider=p, model="m") for p in (aggregator, reference))
-        plan = Plan(continuations=1, mixture=Mixture(name="moa:x", references=("r:m",)))
+        mixture = Mixture(name="moa:x", references=("r:m",), fanout=fanout)
+        plan = Plan(continuations=1, repeats=1, mixture=mixture)
         turn = Turn(Log("t"), [one], around, Options(), plan, references=[two])
         turn.start([user_message("?")])
         await turn.wait()
@@ -227,6 +243,18 @@ async def test_each_fate_is_shown_and_the_answer_comes(tmp_path: Path) -> None:
     assert usage.usage("advice").unreported == 2
 
 
+def test_one_that_was_late_because_it_failed_is_told_with_its_failure() -> None:
+    async def once() -> Turn:
+        failing = Told(fails("rate_limited", retry_after_s=20.0), name="r")
+        turn = mixed(Told(says("The answer.")), [failing], retries=1, deadline_s=5.0)
+        turn.start([user_message("?")])
+        await turn.wait()
+        return turn
+
+    named = [e.text for e in events(virtually(once())) if isinstance(e, NoticeShown)]
+    assert named[0] == "r:m gave no advice. It was late. It is rate_limited."
+
+
 async def test_the_caller_asks_the_aggregator_alone_with_its_own_settings(tmp_path: Path) -> None:
     from tests.turns import TOOLS
 
@@ -246,6 +274,18 @@ async def test_the_caller_asks_the_aggregator_alone_with_its_own_settings(tmp_pa
     for request in asked(server, "wise"):
         assert "temperature" not in request.body
         assert "tools" not in request.body
+
+
+async def test_the_callers_read_timeout_is_the_aggregators_alone(tmp_path: Path) -> None:
+    slow = Script(Reply((Say(("Advice that takes ", "its time.")),)), pace_s=0.3)
+    async with ModelServer() as server:
+        server.respond = by_model(wise=slow, chief=scenario("stall-mid-text"))
+        async with app(tmp_path / "home", lab(server)) as made:
+            options = Options(read_timeout_s=0.15)
+            turn = await ended(made.start([user_message("?")], "moa:review", options=options, plan=RELAY))
+    assert (closed(turn).outcome, closed(turn).cause.code) == ("cut", "stalled_gap")
+    assert not [e for e in events(turn) if isinstance(e, NoticeShown)]
+    assert "Advice that takes its time." in str(contents(asked(server, "chief")[0]))
 
 
 async def test_without_streaming_the_answer_is_the_same(tmp_path: Path) -> None:
@@ -316,7 +356,8 @@ async def test_a_hundred_mixtures_at_once(tmp_path: Path) -> None:
 async def test_a_trace_says_who_was_asked_and_what_came_of_it(tmp_path: Path) -> None:
     async with ModelServer() as server:
         server.respond = by_model(wild=scenario("status:400"))
-        async with app(tmp_path / "home", lab(server)) as made:
+        prices = "models: {lab:wise: {prices: {output: 1000}}, lab:chief: {prices: {output: 2000}}}\n"
+        async with app(tmp_path / "home", lab(server, more=prices)) as made:
             await ended(made.start([user_message("?")], "moa:review", plan=RELAY))
     (line,) = (tmp_path / "home" / "traces" / "mixtures.jsonl").read_bytes().splitlines()
     trace = json.loads(line)
@@ -324,6 +365,11 @@ async def test_a_trace_says_who_was_asked_and_what_came_of_it(tmp_path: Path) ->
     ends = {call["model"]: call["end"] for call in trace["calls"]}
     assert ends == {"lab:wise": "stop", "lab:wild": "failed", "lab:slow": "stop", "lab:chief": "stop"}
     assert trace["usage"]["output_tokens"] == 3 * 34
+    spent = {call["model"]: call["usage"].get("output_tokens") for call in trace["calls"]}
+    assert spent == {"lab:wise": 34, "lab:wild": None, "lab:slow": 34, "lab:chief": 34}
+    costs = {call["model"]: call.get("cost") for call in trace["calls"]}
+    assert costs == {"lab:wise": 0.034, "lab:wild": None, "lab:slow": None, "lab:chief": 0.068}
+    assert trace["cost"] == pytest.approx(0.102)
 
 
 @pytest.mark.parametrize("show", ["off", "summary", "full"])
@@ -337,6 +383,32 @@ async def test_the_terminal_shows_who_advises_and_then_the_answer(tmp_path: Path
     assert ("lab:wise has advised" in ran.err) == (show != "off")
     assert ("wise says so." in ran.err) == (show == "full")
     assert "lab:wild gave no advice" in ran.err
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+async def test_whoever_leaves_while_references_run_is_not_answered(tmp_path: Path, kind: str) -> None:
+    async with ModelServer() as server:
+        server.respond = by_model(
+            wise=scenario("hang"), wild=scenario("stall-mid-text"), slow=scenario("hang")
+        )
+        (tmp_path / "config.yaml").write_text(lab(server, "deadline_s: 60"))
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            "ask",
+            *(["--json"] if kind == "json" else []),
+            "--model",
+            "moa:review",
+            "Hi",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment(tmp_path),
+        )
+        await asyncio.wait_for(server.wait_requests(3), 20)
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        await asyncio.wait_for(server.wait_disconnected(3), 20)
+        assert await asyncio.wait_for(process.wait(), 20) == 1
+        assert not asked(server, "chief")
 
 
 async def test_it_is_listed_with_its_models(tmp_path: Path) -> None:

@@ -492,6 +492,30 @@ def test_the_first_clock_that_is_due_ends_an_attempt(
     assert virtually(attempt()) == expected
 
 
+def test_every_batch_is_the_turns_last_activity_and_nothing_else_is() -> None:
+    async def once() -> None:
+        loop = asyncio.get_running_loop()
+        seen: list[tuple[float, float]] = []
+
+        async def work(ids: AttemptIds, sink: Sink) -> None:
+            for batch in ([], [PartStarted(ids.call, 1, "text")], [], [PartGrew(ids.call, 1, "x")], []):
+                await asyncio.sleep(7)
+                sink.received(list(batch))
+                at = loop.time()
+                await asyncio.sleep(7)
+                seen.append((turn.last_activity, at))
+            sink.received([PartClosed(ids.call, 1), ReplyEnded(ids.call, "stop")])
+
+        turn = make(Told(work))
+        turn.start([user_message("Hello?")])
+        await turn.wait()
+        assert seen
+        assert all(noted == came for noted, came in seen)
+        assert turn.last_activity == loop.time()
+
+    virtually(once())
+
+
 def test_what_was_learnt_is_believed_for_its_time() -> None:
     async def learn() -> None:
         learnt = Learnt(SystemClock(), ttl_s=100.0)

@@ -504,7 +504,7 @@ def test_arguments_that_are_no_object_go_back_as_an_empty_one(protocol: Protocol
 
 
 async def held(lab: Bench, protocol: ProtocolName) -> tuple[Message, ...]:
-    """A turn that was answered with two tool calls, as the next call is told of it."""
+    """A turn that was answered with two tool calls whose results never came, as the next call is told of it."""
     lab.server.enqueue(Script(CALLS))
     turn = await lab.run(lab.candidate(protocol), plan=RELAY, options=Options(tools=TOOLS))
     assert closed(turn).outcome == "tool_calls"

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from headrace.agent.approvals import Rule, Rules
-from headrace.agent.decide import AGENT, Plan, Prices
+from headrace.agent.decide import AGENT, Plan
 from headrace.agent.history import ENDLESS, Context, Room
 from headrace.agent.mixture import Mixture
 from headrace.agent.prompt import Scene, system_prompt
@@ -48,6 +48,7 @@ from headrace.runtime.tools import Toolbox
 from headrace.runtime.turn import Turn
 from headrace.stores.context import context_files, memory
 from headrace.stores.traces import append_trace
+from headrace.turn.costs import Prices
 from headrace.views.traces import trace
 
 if TYPE_CHECKING:
@@ -135,9 +136,7 @@ class App:
         plan = msgspec.structs.replace(plan or self._plan(), mixture=mixture)
         if toolbox is not None:
             options = msgspec.structs.replace(options or Options(), tools=toolbox.specs())
-            plan = msgspec.structs.replace(
-                plan, **self._acting_limits((*candidates, *references)), runs_tools=True
-            )
+            plan = msgspec.structs.replace(plan, **self._acting_limits(), runs_tools=True)
         prompt = self._prompt(acting, tools=toolbox is not None) if acting else ()
         prompt = (*prompt, *(options.prompt if options else ()))
         # What a caller sends for a relayed call is the caller's to fit; only what is added to it is measured.
@@ -226,7 +225,7 @@ class App:
     async def _trace(self, turn: Turn) -> None:
         try:
             await turn.wait()
-            await asyncio.to_thread(append_trace, self._home, trace(turn.log.since(0)))
+            await asyncio.to_thread(append_trace, self._home, trace(turn.log.since(0), self._prices()))
         except HeadraceError as error:  # a trace is there to help; the answer has been given
             _log.warning("a mixture's trace is not kept: %s", error)
 
@@ -236,21 +235,21 @@ class App:
         names = {name for provider in self.config.providers.values() for name in provider.variables}
         return child_environment(self._env, names)
 
-    def _acting_limits(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    def _acting_limits(self) -> dict[str, Any]:
         settings = self.config.tools
-        models = {
-            candidate.model_id: self.config.model_settings(ref_of(candidate)) for candidate in candidates
-        }
         return {
             "max_cost": settings.max_cost,
-            "prices": {
-                name: Prices(input=known.input, output=known.output, cache_read=known.cache_read)
-                for name, model in models.items()
-                if (known := model.prices) is not None
-            },
+            "prices": self._prices(),
             "max_steps": settings.max_steps,
             "max_tokens": settings.max_tokens,
             "max_wall_s": settings.max_wall_s,
+        }
+
+    def _prices(self) -> dict[str, Prices]:
+        return {
+            str(ref): Prices(input=known.input, output=known.output, cache_read=known.cache_read)
+            for ref, settings in self.config.models.items()
+            if (known := settings.prices) is not None
         }
 
     def _prompt(self, acting: Acting, *, tools: bool) -> tuple[Message, ...]:

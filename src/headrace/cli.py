@@ -491,8 +491,9 @@ async def _answer(question: str, arguments: argparse.Namespace) -> int:
 
     from headrace.app import App
     from headrace.doors.terminal import EXIT
+    from headrace.doors.terminal.leaving import leaving
     from headrace.doors.terminal.person import Person
-    from headrace.doors.terminal.plain import Printer, show, show_json, stopping
+    from headrace.doors.terminal.plain import GONE, Printer, show, show_json, stopping
     from headrace.events import user_message
 
     app = App.from_env(os.environ)
@@ -505,8 +506,11 @@ async def _answer(question: str, arguments: argparse.Namespace) -> int:
         with stopping(asyncio.get_running_loop()) as stop:
             turn = app.start([user_message(question)], arguments.model, session, acting=acting)
             stop.watch(turn)
-            await (show_json(turn, sys.stdout) if arguments.json else show(turn, printer, person))
-            closed = await turn.wait()
+            with leaving(sys.stdout, lambda: turn.stop(GONE)):
+                await (show_json(turn, sys.stdout) if arguments.json else show(turn, printer, person))
+                closed = await turn.wait()
+        if closed.cause == GONE:
+            raise BrokenPipeError
         return EXIT[closed.outcome]
     finally:
         await app.close()

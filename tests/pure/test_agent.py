@@ -16,7 +16,6 @@ from headrace.agent.decide import (
     Close,
     Compact,
     Plan,
-    Prices,
     RunTools,
     decide,
 )
@@ -49,6 +48,7 @@ from headrace.events import (
 )
 from headrace.limits import PAUSES, SEAM_CHARS, SEAM_LEAST_CHARS
 from headrace.providers.phrases import refine
+from headrace.turn.costs import Prices
 from headrace.turn.folds import Folded
 from headrace.turn.machine import Machine
 from headrace.turn.sizes import size
@@ -461,6 +461,24 @@ def test_money_is_a_bound_where_a_price_is_known() -> None:
             "max_tokens: 57344 > 32000, which is the maximum allowed number of output tokens",
             "parameter_rejected",
             "max_tokens",
+        ),
+        (
+            "bad_request",
+            "max_tokens is too large: 16000. This model supports at most 4096 completion tokens.",
+            "parameter_rejected",
+            "max_tokens",
+        ),
+        (
+            "bad_request",
+            "`max_tokens` must be less than or equal to `8192`",
+            "parameter_rejected",
+            "max_tokens",
+        ),
+        (
+            "bad_request",
+            "Unsupported parameter: 'max_output_tokens' is not supported with this model.",
+            "parameter_rejected",
+            "max_output_tokens",
         ),
         ("bad_request", "`temperature` is deprecated for this model", "parameter_rejected", "temperature"),
         (

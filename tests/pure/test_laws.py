@@ -29,7 +29,7 @@ from headrace.events import (
     TurnOpened,
     user_message,
 )
-from headrace.turn.folds import fold
+from headrace.turn.folds import fold, joined
 from headrace.turn.log import Log
 from headrace.wire.dialect import Dialect
 from tests.pure.protocols import ANY, PROTOCOLS, STREAMED, WIRES, Streamed
@@ -39,7 +39,6 @@ from tests.pure.wire_helpers import (
     assert_linear,
     check_legal,
     decode,
-    joined,
     texts,
 )
 

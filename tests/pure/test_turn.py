@@ -29,7 +29,9 @@ from headrace.events import (
     UsageReported,
     user_message,
 )
+from headrace.turn import costs
 from headrace.turn.closing import closing
+from headrace.turn.costs import Prices
 from headrace.turn.folds import NOT_RUN, Folded, Usage, fold, joined
 from headrace.turn.log import Log, TurnTooLong
 from headrace.turn.machine import Machine
@@ -261,6 +263,43 @@ def test_a_reply_after_a_tool_is_a_paragraph_and_one_after_a_cut_is_not() -> Non
 def test_usage_that_nobody_reported_is_unknown_and_not_zero() -> None:
     turn = folded(*a_reply(*text(1, "x")), *a_reply(UsageReported(2, 7, None), call=2))
     assert turn.usage() == Usage(input_tokens=7, output_tokens=None, unreported=1)
+
+
+def test_an_attempt_that_broke_without_a_word_of_its_tokens_leaves_what_was_spent_unknown() -> None:
+    thought: list[Event] = [PartStarted(1, 1, "reasoning"), PartGrew(1, 1, "Hm.")]
+    turn = folded(
+        CallStarted(1, "reply", "m"),
+        AttemptStarted(1, 1, "m"),
+        AttemptReplaced(1, 1, LOST),  # it was refused, and so cost nothing
+        AttemptStarted(1, 2, "m"),
+        *thought,
+        AttemptReplaced(1, 2, LOST),
+        AttemptStarted(1, 3, "m"),
+        *text(2, "right"),
+        UsageReported(1, 5, 2),
+        ReplyEnded(1, "stop"),
+    )
+    assert turn.spent() == Usage(5, 2, unreported=1)
+    assert turn.usage() == Usage(5, 2)
+
+
+def test_every_attempt_is_paid_at_the_price_of_the_model_it_asked() -> None:
+    prices = {"dear": Prices(input=1e6, output=1e6), "cheap": Prices(input=0, output=1e3, cache_read=0)}
+    turn = folded(
+        CallStarted(1, "reply", "dear"),
+        AttemptStarted(1, 1, "dear"),
+        UsageReported(1, 5, 1),
+        AttemptReplaced(1, 1, LOST),
+        AttemptStarted(1, 2, "cheap"),
+        *text(1, "right"),
+        UsageReported(1, 5, 2),
+        ReplyEnded(1, "stop"),
+        *a_reply(UsageReported(2, 7, 7), call=2),  # a model without a price
+    )
+    assert costs.of_reply(turn.replies[1], prices) == pytest.approx(6.002)
+    assert costs.of_reply(turn.replies[2], prices) is None
+    assert costs.of_turn(turn, prices) == pytest.approx(6.002)
+    assert costs.of_turn(turn, {}) is None
 
 
 def test_tool_results_follow_in_call_order_and_a_missing_one_is_said() -> None:

@@ -5,6 +5,7 @@ it means is in `NAME.events.json`: {"events": [...], "failure": the cause's code
 name have one meaning.
 """
 
+import bisect
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ from headrace.events import (
     TurnOpened,
     user_message,
 )
+from headrace.turn.folds import joined
 from headrace.turn.machine import Machine
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -87,18 +89,6 @@ def expectation(decoded: Decoded) -> bytes:
     return b'{"failure": ' + failure + b',\n "events": [\n  ' + lines + b"\n ]}\n"
 
 
-def joined(events: Iterable[Event]) -> list[Event]:
-    """Events with adjacent growth of one part made one."""
-    out: list[Event] = []
-    for event in events:
-        last = out[-1] if out else None
-        if isinstance(event, PartGrew) and isinstance(last, PartGrew) and event.part == last.part:
-            out[-1] = PartGrew(event.call, event.part, last.text + event.text)
-        else:
-            out.append(event)
-    return out
-
-
 def decode(make: MakeDecoder, pieces: Iterable[bytes]) -> Decoded:
     """Feed the pieces, end the stream, and check what holds for every decoder and every input."""
     decoder = make()
@@ -127,7 +117,7 @@ def check_legal(events: Iterable[Event]) -> None:
 
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-SOME_CUTS = 40
+SOME_CUTS = 20
 
 
 def splits(data: bytes) -> Iterator[list[bytes]]:
@@ -144,12 +134,13 @@ def places(length: int) -> range:
 
 def evidence_at(make: MakeDecoder, data: bytes) -> int:
     """How many bytes it takes until terminal evidence has been read; more than there are, if it never is."""
-    decoder = make()
-    for at in range(len(data)):
-        decoder.feed(data[at : at + 1])
-        if decoder.done or decoder.finished:
-            return at + 1
-    return len(data) + 1
+
+    def is_read(size: int) -> bool:
+        decoder = make()
+        decoder.feed(data[:size])
+        return decoder.done or decoder.finished
+
+    return bisect.bisect_left(range(len(data) + 1), True, key=is_read)
 
 
 def texts(events: Iterable[Event]) -> dict[int, str]:

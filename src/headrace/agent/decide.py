@@ -8,7 +8,6 @@ reply cut:    an agent asks again for a lost tool call, or to go on with a lost 
 call failed --> close
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Final, assert_never
 
@@ -23,20 +22,11 @@ from headrace.events import (
     Message,
     ReplyCut,
     ReplyEnded,
-    UsageReported,
     user_message,
 )
 from headrace.limits import CONTINUATIONS, PAUSES, REPEATS_AFTER_CUT_CALL, SEAM_CHARS
+from headrace.turn import costs
 from headrace.turn.folds import Folded, Reply
-
-
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """Money for a million tokens."""
-
-    input: float
-    output: float
-    cache_read: float | None = None
-    """Of those sent, the ones the provider had kept; None: like all others."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -56,8 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Seconds from a turn's beginning to its end."""
     max_cost: float | None = None
     """Money in one turn, in the currency the prices are in; calls of models without a price are not counted."""
-    prices: Mapping[str, Prices] = {}
-    """By model, as "<provider>:<model>"."""
+    prices: costs.PriceList = {}
     mixture: Mixture | None = None
     """Whose advice is sought before a reply."""
     compacts: bool = False
@@ -190,33 +179,12 @@ def _limit(turn: Folded, plan: Plan, replies: list[Reply]) -> Cause | None:
         return Cause(
             "token_limit", f"The turn was ended after {tokens} tokens; the bound is {plan.max_tokens}."
         )
-    cost = spent_money(turn, plan.prices)
+    cost = costs.of_turn(turn, plan.prices)
     if plan.max_cost is not None and cost is not None and cost >= plan.max_cost:
         return Cause(
             "cost_limit", f"The turn was ended after a cost of {cost:.4g}; the bound is {plan.max_cost:g}."
         )
     return None
-
-
-def spent_money(turn: Folded, prices: Mapping[str, Prices]) -> float | None:
-    """What the turn has cost, replaced attempts included; None where no price is known of any of its models."""
-    costs = [
-        _cost(usage, prices[reply.model])
-        for reply in turn.replies.values()
-        if reply.model in prices
-        for usage in (*reply.replaced_usage, reply.usage)
-        if usage is not None
-    ]
-    return sum(costs) if costs else None
-
-
-def _cost(usage: UsageReported, price: Prices) -> float:
-    cached = (usage.cache_read_tokens or 0) if price.cache_read is not None else 0
-    sent = (usage.input_tokens or 0) - cached
-    millionths = (
-        sent * price.input + cached * (price.cache_read or 0) + (usage.output_tokens or 0) * price.output
-    )
-    return millionths / 1e6
 
 
 def _after_cut(turn: Folded, plan: Plan, context: Context, replies: list[Reply], end: ReplyCut) -> Action:

@@ -41,7 +41,7 @@ _NOT_OF_YAML = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _PLAIN_WORDS: Final = (
     (
         "mapping values are not allowed",
-        'a `key:` stands where none may; indent it like its neighbours, and put text that contains ": " in quotes',
+        'a `key:` stands where none may; indent it like its neighbours, and put text with ": " or a last ":" in quotes',
     ),
     ("entries are not allowed", "a list entry (`- `) stands where none may; begin it on a line of its own"),
     ("unexpected end of stream", "the quote that opens here is never closed"),

@@ -176,7 +176,7 @@ class HttpProvider:
     async def _attempt(self, request: Request, ids: AttemptIds, sink: Sink) -> None:
         body = self._spoken.body(request, f"{self.name}:{request.model}")
         if self._dump is not None:
-            self._dump(self.name, body)
+            self._dump(self.name, self._harmless(body))
         response = await self._open(body, request, sink)
         kept = False
         try:
@@ -327,6 +327,18 @@ class HttpProvider:
                 if text.endswith(f"{secret[:size]}\u2026"):
                     text = f"{text[: -size - 1]}[secret]\u2026"
         return text
+
+    def _harmless(self, value: Any) -> Any:
+        """A request as it may be kept: what people and tools said may quote a secret too."""
+        match value:
+            case str():
+                return self.redacted(value)
+            case dict():
+                return {name: self._harmless(inner) for name, inner in value.items()}
+            case list() | tuple():
+                return [self._harmless(inner) for inner in value]
+            case _:
+                return value
 
     def _secrets(self) -> set[str]:
         """Keys, the values of headers, and what follows the scheme in one: `Bearer`, `Basic`."""

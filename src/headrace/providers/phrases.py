@@ -16,7 +16,8 @@ _VAGUE: Final[frozenset[CauseCode]] = frozenset(
 )
 
 _PARAMETER: Final = (
-    r"\b(?P<parameter>stream_options|max_completion_tokens|max_tokens|temperature|top_p|reasoning_effort)\b"
+    r"\b(?P<parameter>stream_options|max_completion_tokens|max_output_tokens|max_tokens|temperature|top_p"
+    r"|reasoning_effort)\b"
 )
 _UNKNOWN: Final = r"(unsupported|unrecogni[sz]ed|unknown|unexpected|extra|invalid)"
 _REFUSED: Final = r"(not (supported|permitted|allowed)|deprecated|unsupported|extra)"
@@ -31,7 +32,7 @@ _ROWS: Final[tuple[tuple[str, CauseCode], ...]] = (
     # The first parameter is the one that is refused; another one after it is what to use instead.
     (rf"{_UNKNOWN}.{{0,60}}?{_PARAMETER}", "parameter_rejected"),
     (rf"{_PARAMETER}.{{0,60}}?{_REFUSED}", "parameter_rejected"),
-    (rf"{_PARAMETER}: \d+ > \d+", "parameter_rejected"),
+    (rf"{_PARAMETER}(: \d+ > \d+|\W{{0,3}} (is too (large|high)|must be|should be)\b)", "parameter_rejected"),
     (r"insufficient (balance|credits?|quota|funds)|exceeded your current quota", "quota_exhausted"),
     (
         r"(maximum|max) context length|prompt is too long|context (window|length) exceeded",

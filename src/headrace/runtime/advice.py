@@ -41,8 +41,9 @@ class Round:
         mixture = self._mixture
         sought = AdviceSought(tuple(call.number for call in self._calls), mixture.show)
         self._recorder.record([sought])
-        running = {asyncio.create_task(self._one(call, messages)) for call in self._calls}
+        # The clocks first: they begin before the references' own work does.
         clocks = [asyncio.create_task(self._clock.sleep(mixture.deadline_s * times)) for times in (1, 2)]
+        running = {asyncio.create_task(self._one(call, messages)) for call in self._calls}
         try:
             await self._until_over(running, *clocks)
         finally:
@@ -78,7 +79,8 @@ class Round:
         late = Cause("superseded", f"{call.model_id} was late: the answer was begun without its advice.")
         machine, folded = self._recorder.log.machine, self._recorder.folded()
         self._recorder.record([ending_of(call.number, machine, folded, late)])
-        self._missing(call, "It was late.")
+        trouble = folded.replies[call.number].trouble
+        self._missing(call, "It was late." if trouble is None else f"It was late. {trouble.message}")
 
     def _missing(self, call: ModelCall, why: str) -> None:
         text = f"{call.model_id} gave no advice. {why}"

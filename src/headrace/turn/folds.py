@@ -96,7 +96,9 @@ class Reply:
         self.parts: dict[int, Part] = {}
         self.last_part = 0
         self.usage: UsageReported | None = None
-        self.replaced_usage: list[UsageReported] = []
+        self.trouble: Cause | None = None
+        """What broke the attempt that was replaced last."""
+        self._replaced: list[tuple[str, UsageReported | None]] = []
         self.attempts = 0
         self.end: ReplyEnded | ReplyCut | CallFailed | None = None
 
@@ -115,9 +117,14 @@ class Reply:
             return []
         return [part for part in self.parts.values() if part.kind == "tool_call"]
 
-    def replaced(self) -> None:
-        if self.usage is not None:
-            self.replaced_usage.append(self.usage)
+    def attempted(self) -> list[tuple[str, UsageReported | None]]:
+        """The model each attempt asked, and its tokens; None where it generated something and did not say."""
+        return [*self._replaced, (self.model, self.usage)]
+
+    def replaced(self, cause: Cause) -> None:
+        self.trouble = cause
+        if self.usage is not None or self.parts:
+            self._replaced.append((self.model, self.usage))
         self.usage = None
         self.parts.clear()
 
@@ -134,7 +141,7 @@ def goes_on(end: ReplyEnded | ReplyCut | CallFailed | None) -> bool:
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens of several calls. None is unknown; `unreported` counts the calls that told nothing."""
+    """Tokens of several calls. None is unknown; `unreported` counts those of which nothing was told."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -184,8 +191,8 @@ class Folded:
             case AttemptStarted(call, attempt, model):
                 self.replies[call].model = model
                 self.replies[call].attempts = attempt
-            case AttemptReplaced(call):
-                self.replies[call].replaced()
+            case AttemptReplaced(call, _, cause):
+                self.replies[call].replaced(cause)
             case UsageReported(call):
                 self.replies[call].usage = event
             case ReplyEnded(call) | ReplyCut(call) | CallFailed(call):
@@ -276,7 +283,7 @@ class Folded:
     def spent(self, purpose: Purpose | None = None) -> Usage:
         """Tokens of the replies and of attempts that were replaced."""
         replies = [r for r in self.replies.values() if purpose in (None, r.purpose)]
-        return total([u for r in replies for u in (*r.replaced_usage, r.usage)])
+        return total([usage for reply in replies for _, usage in reply.attempted()])
 
     # --- what the next call is told
 

@@ -55,7 +55,7 @@ class TerminalView:
             case ReplyCut(call) | ReplyEnded(call) if call not in self._asides.calls:
                 self._goes_on = goes_on(event)
             case TurnClosed(outcome, cause):
-                if outcome != "stop":
+                if outcome != "stop" and cause.code != "client_disconnected":  # who left is told nothing
                     out.append(Aside(harmless(f"{outcome}: {cause.message}")))
             case _:
                 out += self._asides.feed(event)

@@ -18,11 +18,12 @@ from headrace.events import (
     TurnClosed,
     TurnOpened,
 )
+from headrace.turn import costs
 from headrace.turn.folds import Usage, fold, total
 
 
-def trace(entries: Sequence[Recorded]) -> bytes:
-    """The line, without its end; `entries` are a closed turn's log."""
+def trace(entries: Sequence[Recorded], prices: costs.PriceList) -> bytes:
+    """The line, without its end; `entries` are a closed turn's log. Costs are in it where `prices` are known."""
     began = entries[0].at
     calls: dict[int, dict[str, Any]] = {}
     line: dict[str, Any] = {"turn": entries[0].turn, "at": began, "calls": []}
@@ -47,10 +48,15 @@ def trace(entries: Sequence[Recorded]) -> bytes:
     folded = fold(entries)
     for call, known in calls.items():
         reply = folded.replies[call]
-        spent = total([*reply.replaced_usage, reply.usage])
-        line["calls"].append({**known, "text": reply.text(), "usage": _counts(spent)})
-    line["usage"] = _counts(folded.spent())
+        spent = total([usage for _, usage in reply.attempted()])
+        paid = _paid(spent, costs.of_reply(reply, prices))
+        line["calls"].append({**known, "text": reply.text(), **paid})
+    line |= _paid(folded.spent(), costs.of_turn(folded, prices))
     return msgspec.json.encode(line)
+
+
+def _paid(usage: Usage, cost: float | None) -> dict[str, Any]:
+    return {"usage": _counts(usage)} | ({} if cost is None else {"cost": cost})
 
 
 def _counts(usage: Usage) -> dict[str, int]:
