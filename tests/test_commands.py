@@ -351,6 +351,14 @@ async def test_ctrl_c_ends_a_one_shot_question(tmp_path: Path) -> None:
         assert "Traceback" not in terminal.seen
 
 
+async def test_ctrl_c_before_anything_has_begun_leaves_without_a_word(tmp_path: Path) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "asyncio.py").write_text("raise KeyboardInterrupt  # it comes while this is imported\n")
+    ran = await run(tmp_path, "chat", "Hello?", extra={"PYTHONPATH": str(modules)})
+    assert ran == (130, "", "")
+
+
 async def test_a_spinner_turns_until_the_first_token(tmp_path: Path) -> None:
     async with ModelServer(default=scenario("hang")) as server:
         write_config(tmp_path, server.url)

@@ -526,6 +526,9 @@ def _acting(arguments: argparse.Namespace, *, attended: bool) -> "Acting":
 
 
 def _run(work: Coroutine[Any, Any, int]) -> int:
-    import asyncio
+    try:
+        import asyncio
 
-    return asyncio.run(work)
+        return asyncio.run(work)
+    finally:
+        work.close()  # Ctrl-C may come before it has begun
