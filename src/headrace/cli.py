@@ -330,7 +330,8 @@ def _models_fetch(arguments: argparse.Namespace) -> int:
         bar = FetchBar(sys.stderr, f"the model {arguments.name}")
         try:
             clock = SystemClock()
-            path = await weights.fetch(arguments.name, home_dir(os.environ), bar, env=os.environ, clock=clock)
+            name = _embedded_name(arguments.name)
+            path = await weights.fetch(name, home_dir(os.environ), bar, env=os.environ, clock=clock)
         finally:
             bar.end()
         print(path)
@@ -343,9 +344,14 @@ def _models_remove(arguments: argparse.Namespace) -> int:
     from headrace.config import home_dir
     from headrace.providers.embedded import weights
 
-    freed = weights.remove(arguments.name, home_dir(os.environ))
+    freed = weights.remove(_embedded_name(arguments.name), home_dir(os.environ))
     print(f"{freed / 1e6:.0f} MB freed")
     return 0
+
+
+def _embedded_name(text: str) -> str:
+    """A model's name, also where it is written as in a configuration: local:larger, or local."""
+    return "" if text == "local" else text.removeprefix("local:")
 
 
 def _add_doctor(commands: Any) -> None:
