@@ -108,7 +108,7 @@ def _library() -> Any:
             raise _Unable(
                 "dependency_missing",
                 "The local model needs the library libgomp.so.1, which is not on this system. Install it: "
-                "apt-get install libgomp1 (Fedora: dnf install libgomp; Alpine has no wheels that fit)",
+                "apt-get install libgomp1 (Fedora: dnf install libgomp; Alpine has no wheels that fit).",
             ) from error
         raise _Unable(
             "dependency_missing", f"The library that runs the local model cannot be loaded ({error})."

@@ -94,7 +94,9 @@ class Fetch:
                 return None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise Denied(f"{path}: it cannot be read ({reason}). Check its permissions and the disk.") from error
+            raise Denied(
+                f"{path}: it cannot be read ({reason}). Check its permissions and the disk."
+            ) from error
         self._shelf.note(self._model, looked)
         return path
 
