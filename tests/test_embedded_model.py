@@ -131,6 +131,7 @@ class TestModel:
             with pytest.raises(CallError) as caught:
                 await made.ask("word " * 20_000)
             assert caught.value.cause.code == "request_too_large"
+            assert "more than the 8,192 tokens" in caught.value.cause.message
 
     async def test_stop_ends_the_generating(self, tmp_path: Path) -> None:
         async with bench(tmp_path, "real", WEIGHTS) as made:
