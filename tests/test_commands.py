@@ -159,6 +159,23 @@ async def test_the_question_may_be_piped_in_and_added_to(tmp_path: Path) -> None
     assert asked == ["from a pipe\n", "Review this:\n\na diff\n"]
 
 
+async def test_a_pipe_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+    async with ModelServer() as server:
+        write_config(tmp_path, server.url)
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, "chat", stdin=-1, stdout=-1, stderr=-1, env=environment(tmp_path)
+        )
+        assert process.stdin
+        with contextlib.suppress(ConnectionError):
+            while True:
+                process.stdin.write(b"endless " * 10_000)
+                await process.stdin.drain()
+        out, err = await process.communicate()
+        assert (process.returncode, out) == (2, b"")
+        assert b"headrace: what is piped in is longer than 8,388,608 characters" in err
+        assert not server.requests
+
+
 async def test_json_is_the_log_and_can_be_restored(tmp_path: Path) -> None:
     async with ModelServer(default=scenario("reasoning")) as server:
         write_config(tmp_path, server.url)

@@ -488,8 +488,22 @@ def _question(words: list[str]) -> str:
     """The words of the command line, and below them what was piped in."""
     parts = [" ".join(words)] if words else []
     if not sys.stdin.isatty():
-        parts.append(sys.stdin.read())
+        parts.append(_piped_in())
     return "\n\n".join(part for part in parts if part.strip())
+
+
+def _piped_in() -> str:
+    """What standard input holds; raises UserError for more than a question may be."""
+    from headrace.errors import UserError
+    from headrace.limits import QUESTION_MAX_CHARS
+
+    text = sys.stdin.read(QUESTION_MAX_CHARS + 1)
+    if len(text) > QUESTION_MAX_CHARS:
+        raise UserError(
+            f"what is piped in is longer than {QUESTION_MAX_CHARS:,} characters, which is more than models read; "
+            "pipe in less of it"
+        )
+    return text
 
 
 async def _answer(question: str, arguments: argparse.Namespace) -> int:
