@@ -11,6 +11,7 @@ import pytest
 from headrace.errors import CallError
 from headrace.events import PartStarted, UsageReported
 from headrace.ports import ToolSpec
+from headrace.providers.embedded.process import CHILD
 from tests.pure.wire_helpers import check_legal
 from tests.test_embedded import TOOLS, WEIGHTS, Bench, alive, bench, cause_of, linux, real, until
 
@@ -84,6 +85,16 @@ async def test_a_library_that_cannot_be_imported(
         cause = await cause_of(made)
         assert cause.startswith("dependency_missing: ")
         assert said in cause
+
+
+@linux
+async def test_a_child_whose_parent_is_gone_loads_nothing(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *CHILD, str(tmp_path / "any.gguf"), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert said == b""
+    assert process.returncode == 0
 
 
 # --- with weights

@@ -7,7 +7,8 @@ key in its environment. To whoever started it, it says one line of JSON on stand
       '-----{"error": CODE, "message": "..."}----> gone
 
 Standard input is a pipe that its parent holds open, so it leaves with its parent, however that ended. While the model
-is loading the library holds the interpreter, and nothing can watch the pipe; on Linux the kernel ends it then.
+is loading the library holds the interpreter, and nothing can watch the pipe; on Linux the kernel ends it then. A parent
+that was gone before the kernel was told is found out by a look at the pipe.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import ctypes
 import http.client
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -83,6 +85,9 @@ def _leave_with_parent() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent never writes: what can be read is the end.
+    if sys.platform != "win32" and select.select([0], [], [], 0)[0]:
+        os._exit(0)
 
 
 def _bound_log() -> None:
