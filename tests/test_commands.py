@@ -317,6 +317,42 @@ async def test_a_conversation(tmp_path: Path) -> None:
         assert asked == ["Hello?", "Hello from the scripted model.", "And again?"]
 
 
+MIXTURE = """
+model: moa:two
+moa:
+  presets:
+    two:
+      reference_models: [{provider: openai, model: a}]
+      aggregator: {provider: openai, model: b}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("", "local, a small model on this machine, answers; `headrace config init` chooses another."),
+        ("model: openai:gpt-5.5", "openai:gpt-5.5 answers."),
+        (MIXTURE, "moa:two answers."),
+    ],
+)
+async def test_a_conversation_begins_with_who_answers_and_how_to_leave(
+    tmp_path: Path, config: str, said: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    async with Terminal(tmp_path, "chat") as terminal:
+        await terminal.until("> ")
+        assert f"{said} Ctrl-C stops an answer, Ctrl-D leaves.\r\n" in terminal.seen
+        terminal.type("\x04")
+        assert await terminal.left() == 0
+
+
+async def test_a_conversation_with_a_model_that_cannot_be_asked_does_not_begin(tmp_path: Path) -> None:
+    async with Terminal(tmp_path, "chat", "--model", "nobody:x") as terminal:
+        assert await terminal.left() == 2
+        await terminal.until('headrace: no provider is named "nobody"')
+    assert "> " not in terminal.seen
+
+
 @pytest.mark.parametrize("state", ["hang", "stall-after-headers", "stall-mid-text", "mid-stream"])
 async def test_ctrl_c_stops_the_turn_in_every_state_and_leaves_a_usable_prompt(
     tmp_path: Path, state: str

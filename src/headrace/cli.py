@@ -467,13 +467,23 @@ def _converse(arguments: argparse.Namespace) -> int:
 
     app = App.from_env(os.environ)
     session = app.session(arguments.session)
+    answering = _answering(app, arguments.model)
 
     def start(question: str, printer: "Printer") -> "Turn":
         app.fetch_progress = printer.fetching
         acting = _acting(arguments, attended=True)
         return app.start([user_message(question)], arguments.model, session, acting=acting)
 
-    return converse(start, session, app.close, thoughts=arguments.thoughts)
+    return converse(answering, start, session, app.close, thoughts=arguments.thoughts)
+
+
+def _answering(app: "App", model: str | None) -> str:
+    """Who answers, as a person is told; raises ConfigError where the model cannot be asked."""
+    mixture, _ = app.mixture(model)
+    name = mixture.name if mixture else app.candidates(model)[0].model_id
+    if model is None and app.config.model is None:
+        return f"{name}, a small model on this machine, answers; `headrace config init` chooses another."
+    return f"{name} answers."
 
 
 def _ask(arguments: argparse.Namespace) -> int:
