@@ -14,15 +14,19 @@ export UV_NATIVE_TLS   ?= 1
 help: ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# uv comes from the PATH, or else lives inside .venv: nothing outside this folder is changed.
+NEW_ENOUGH  = -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+NEED_PYTHON = $(PYTHON) $(NEW_ENOUGH) \
+  || { echo "headrace needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+
+# uv comes from the PATH, or else lives inside .venv.
 $(UV):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "headrace needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(NEED_PYTHON)
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r locks/uv.txt
 
 $(VENV)/.run: $(UV) locks/run.txt pyproject.toml
-	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
+	@$(BIN)/python $(NEW_ENOUGH) \
+	  || { $(NEED_PYTHON); $(UV) venv --quiet --clear --python $(PYTHON) $(VENV); }
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r locks/run.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
 	@touch $@

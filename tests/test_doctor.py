@@ -177,6 +177,7 @@ async def test_the_scripted_model_can_be_examined_too(tmp_path: Path) -> None:
     await app.close()
     assert status == 3
     assert problems(out.getvalue()) == ["tool_calls"]
+    assert "quirk" not in rows(out.getvalue())
 
 
 # --- endpoints that do not answer
@@ -421,6 +422,18 @@ async def test_a_model_of_another_name_is_noted(clinic: Clinic) -> None:
     status, printed = await oddly(clinic, lambda _: Script(Reply((Say(COUNT),), model="model-1-2026-01-01")))
     assert status == 0
     assert rows(printed)["quirk"]["seen"] == "was asked for model-1 and calls itself model-1-2026-01-01"
+
+
+async def test_an_embedded_model_that_cannot_be_used_is_told_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "zip.gguf").write_bytes(b"PK")
+    app = App(load(tmp_path, {}), tmp_path, {})
+    for model, words in (("local:none", "no embedded model called"), (f"local:{tmp_path}/zip.gguf", "GGUF")):
+        out = io.StringIO()
+        assert await doctor(app, model, out, as_json=True) == 1
+        [finding] = [each for each in rows(out.getvalue()).values() if each["verdict"] == "problem"]
+        assert words in finding["seen"]
+        assert finding["advice"] == ""
+    await app.close()
 
 
 async def test_a_stream_without_end_is_ended(tmp_path: Path) -> None:

@@ -113,6 +113,16 @@ class Bench:
         path = self.folder / "starts"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
+    @property
+    def process(self) -> ModelProcess:
+        (used,) = self.provider._processes.values()
+        return used.process
+
+    async def killed(self, pid: int) -> None:
+        """Kill the child, and wait until its parent has heard of it."""
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: self.process.death() is not None)
+
     async def started(self, count: int = 1) -> int:
         await until(lambda: len(self.starts) >= count)
         return self.starts[-1]
@@ -165,9 +175,7 @@ async def test_many_first_questions_share_one_start(tmp_path: Path) -> None:
 async def test_a_child_that_died_is_started_anew_by_the_next_question(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
         await made.ask()
-        os.kill(made.starts[0], signal.SIGKILL)
-        await until(lambda: not alive(made.starts[0]))
-        await asyncio.sleep(0.05)
+        await made.killed(made.starts[0])
         answer = await made.ask()
         assert answer.end.reason == "stop"
         assert len(made.starts) == 2

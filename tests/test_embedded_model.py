@@ -11,6 +11,7 @@ import pytest
 from headrace.errors import CallError
 from headrace.events import PartStarted, UsageReported
 from headrace.ports import ToolSpec
+from headrace.providers.embedded.process import CHILD
 from tests.pure.wire_helpers import check_legal
 from tests.test_embedded import TOOLS, WEIGHTS, Bench, alive, bench, cause_of, linux, real, until
 
@@ -21,9 +22,8 @@ weights = [*real, linux]
 
 
 def _with(made: Bench) -> int:
-    (used,) = made.provider._processes.values()
-    assert used.process.pid is not None
-    return used.process.pid
+    assert made.process.pid is not None
+    return made.process.pid
 
 
 def _cpu_s(pid: int) -> float:
@@ -86,6 +86,16 @@ async def test_a_library_that_cannot_be_imported(
         assert said in cause
 
 
+@linux
+async def test_a_child_whose_parent_is_gone_loads_nothing(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *CHILD, str(tmp_path / "any.gguf"), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert said == b""
+    assert process.returncode == 0
+
+
 # --- with weights
 
 
@@ -131,6 +141,7 @@ class TestModel:
             with pytest.raises(CallError) as caught:
                 await made.ask("word " * 20_000)
             assert caught.value.cause.code == "request_too_large"
+            assert "more than the 8,192 tokens" in caught.value.cause.message
 
     async def test_stop_ends_the_generating(self, tmp_path: Path) -> None:
         async with bench(tmp_path, "real", WEIGHTS) as made:
@@ -159,9 +170,7 @@ class TestModel:
         async with bench(tmp_path, "real", WEIGHTS) as made:
             await made.ask("Hi", max_tokens=2)
             first = _with(made)
-            os.kill(first, 9)
-            await until(lambda: not alive(first))
-            await asyncio.sleep(0.05)
+            await made.killed(first)
             await made.ask("Hi", max_tokens=2)
             assert _with(made) != first
 

@@ -177,6 +177,20 @@ async def test_while_weights_are_fetched(tmp_path: Path) -> None:
     assert not list((tmp_path / "models").glob("*.gguf"))
 
 
+async def test_a_bar_stays_on_one_line_of_a_narrow_terminal(tmp_path: Path) -> None:
+    async with (
+        slow_hub() as url,
+        Terminal(tmp_path, "chat", "Hello?", extra={"HF_ENDPOINT": url, "COLUMNS": "40"}) as terminal,
+    ):
+        await terminal.until("░")
+        await terminal.until("\x1b[K", terminal.seen.count("\x1b[K") + 2)
+        drawn = [line for line in re.split(r"[\r\n]|\x1b\[K", terminal.seen) if "░" in line]
+        assert drawn
+        assert max(map(len, drawn)) < 40
+        terminal.type("\x03")
+        assert await terminal.left() == 130
+
+
 @linux
 @pytest.mark.skipif(not WEIGHTS.is_file(), reason="no tiny weights in the folder HEADRACE_TEST_MODELS names")
 async def test_while_the_model_is_loaded(tmp_path: Path) -> None:

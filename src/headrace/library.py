@@ -24,7 +24,7 @@ from typing import Any, Self
 import msgspec
 
 from headrace.app import App
-from headrace.errors import Cause, Outcome
+from headrace.errors import Cause, Outcome, UserError
 from headrace.events import Message, Recorded, user_message
 from headrace.runtime.question import Options
 from headrace.runtime.session import Session
@@ -132,10 +132,23 @@ def open(model: str | None = None, env: Mapping[str, str] | None = None) -> Agen
 def ask(
     question: str | Sequence[Message], *, model: str | None = None, env: Mapping[str, str] | None = None
 ) -> Answer:
-    """Put one question and wait for the answer; not within a running event loop (use `open` there)."""
+    """Put one question and wait for the answer; raises UserError within a running event loop (use `open` there)."""
+    if _loop_is_running():
+        raise UserError(
+            "headrace.ask waits, and an event loop is running here, as in a notebook. Write: "
+            "async with headrace.open() as agent: answer = await agent.ask(...)"
+        )
 
     async def once() -> Answer:
         async with open(model, env) as agent:
             return await agent.ask(question)
 
     return asyncio.run(once())
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

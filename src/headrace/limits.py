@@ -131,6 +131,11 @@ DOCTOR_KEPT_BYTES: Final = MIB
 # A model's name as a provider spells it.
 DOCTOR_NAME_MAX_CHARS: Final = 100
 
+# --- the command line ---------------------------------------------------------------------------------
+
+# What is piped in. Two million tokens, more than a model reads; a pipe may also never end.
+QUESTION_MAX_CHARS: Final = 8 * MIB
+
 # --- sessions -----------------------------------------------------------------------------------------
 
 # What of a session a model is given where its context is not configured: far below what current models take, and

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headrace.config.resolved import Config, ProviderConfig
+from headrace.config.resolved import Config, ModelRef, ProviderConfig
 from headrace.config.schema import Stall, Streaming
 from headrace.errors import ConfigError
 
@@ -44,10 +44,14 @@ def summary(config: Config, env: Mapping[str, str]) -> Summary:
 
 
 def providers_in_use(config: Config) -> list[ProviderConfig]:
-    """The providers of the model and of its fallbacks, in that order; of a mixture, those of its models."""
-    refs = [each for ref in (config.model, *config.fallback_models) if ref for each in config.asked(ref)]
-    names = dict.fromkeys(ref.provider for ref in refs)
+    """The providers of the models in use, in their order."""
+    names = dict.fromkeys(ref.provider for ref in models_in_use(config))
     return [config.providers[name] for name in names if name in config.providers]
+
+
+def models_in_use(config: Config) -> list[ModelRef]:
+    """The model and its fallbacks, in that order; of a mixture, its models."""
+    return [each for ref in (config.model, *config.fallback_models) if ref for each in config.asked(ref)]
 
 
 def variables(provider: ProviderConfig, env: Mapping[str, str]) -> tuple[Variable, ...]:

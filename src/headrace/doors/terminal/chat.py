@@ -23,12 +23,16 @@ Start = Callable[[str, Printer], Turn]
 
 PROMPT: Final = "> "
 LEAVE: Final = "(Ctrl-C again or Ctrl-D leaves)"
+KEYS: Final = "Ctrl-C stops an answer, Ctrl-D leaves."
 
 
 class Conversation:
     """Runs turns of one session, each on the same event loop."""
 
-    def __init__(self, start: Start, session: Session, *, thoughts: bool, err: TextIO) -> None:
+    def __init__(
+        self, answering: str, start: Start, session: Session, *, thoughts: bool, err: TextIO
+    ) -> None:
+        self._answering = harmless(answering)
         self._start = start
         self._session = session
         self._thoughts = thoughts
@@ -36,6 +40,7 @@ class Conversation:
 
     def run(self, runner: asyncio.Runner, read: Callable[[str], str]) -> int:
         """Until the person leaves; returns the exit status."""
+        self._say(f"{self._answering} {KEYS}")
         leaving = False
         while True:
             try:
@@ -79,12 +84,17 @@ class Conversation:
 
 
 def converse(
-    start: Start, session: Session, close: Callable[[], Coroutine[Any, Any, None]], *, thoughts: bool
+    answering: str,
+    start: Start,
+    session: Session,
+    close: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    thoughts: bool,
 ) -> int:
-    """Talk until the person leaves, and close what the turns used."""
+    """Say who is answering, talk until the person leaves, and close what the turns used."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401, PLC0415 - gives input() line editing and a history, where there is one
-    talk = Conversation(start, session, thoughts=thoughts, err=sys.stderr)
+    talk = Conversation(answering, start, session, thoughts=thoughts, err=sys.stderr)
     with asyncio.Runner() as runner:
         try:
             return talk.run(runner, input)

@@ -13,9 +13,10 @@ from typing import Final, TextIO
 from headrace.config import Config, load
 from headrace.config.loading import FILE_NAME
 from headrace.config.offers import offers
+from headrace.config.resolved import LOCAL
 from headrace.config.saving import check_free, save
 from headrace.config.showing import looks_secret
-from headrace.config.summary import missing, providers_in_use, summary
+from headrace.config.summary import missing, models_in_use, providers_in_use, summary
 from headrace.config.template import Answers, answers, render
 from headrace.doors.terminal import EXIT
 from headrace.doors.terminal.questions import NoAnswers, ask
@@ -50,8 +51,24 @@ def check(home: Path, env: Mapping[str, str], stdout: TextIO, stderr: TextIO) ->
     told = summary(config, env)
     first = f"{path} is right." if _there(path) else f"There is no {path}; everything has its default."
     stdout.write("".join(f"{line}\n" for line in (first, *told.lines)))
-    stderr.write("".join(f"warning: {text}\n" for text in told.warnings))
+    stderr.write("".join(f"warning: {text}\n" for text in (*told.warnings, *_unknown_embedded(config, home))))
     return 0
+
+
+def _unknown_embedded(config: Config, home: Path) -> list[str]:
+    """What is wrong with embedded models that are named; the default one needs no look."""
+    named = [ref.model for ref in models_in_use(config) if ref.provider == LOCAL and ref.model]
+    return [text for name in dict.fromkeys(named) if (text := _unusable(name, home))]
+
+
+def _unusable(name: str, home: Path) -> str:
+    from headrace.providers.embedded import weights  # noqa: PLC0415 - costs more than all of the rest
+
+    try:
+        weights.resolve(name, home)
+    except weights.WeightsError as error:
+        return error.cause.message
+    return ""
 
 
 def init(

@@ -1,5 +1,6 @@
 """Showing how weights arrive: one line that is drawn again on a terminal, a line every tenth elsewhere."""
 
+import shutil
 import time
 from typing import Final, TextIO
 
@@ -43,9 +44,8 @@ class FetchBar:
     def _draw(self, done: int, total: int, now: float) -> None:
         share = done / max(total, 1)
         filled = "█" * int(share * _WIDTH)
-        self._err.write(
-            f"{_CLEAR}{filled:░<{_WIDTH}} {share:4.0%}  {_size(done)} of {_size(total)}{self._speed(done, now)}"
-        )
+        line = f"{filled:░<{_WIDTH}} {share:4.0%}  {_size(done)} of {_size(total)}{self._speed(done, now)}"
+        self._err.write(_CLEAR + line[: shutil.get_terminal_size().columns - 1])  # a line that wraps stays
         self._err.flush()
 
     def _speed(self, done: int, now: float) -> str:

@@ -7,7 +7,8 @@ key in its environment. To whoever started it, it says one line of JSON on stand
       '-----{"error": CODE, "message": "..."}----> gone
 
 Standard input is a pipe that its parent holds open, so it leaves with its parent, however that ended. While the model
-is loading the library holds the interpreter, and nothing can watch the pipe; on Linux the kernel ends it then.
+is loading the library holds the interpreter, and nothing can watch the pipe; on Linux the kernel ends it then. A parent
+that was gone before the kernel was told is found out by a look at the pipe.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import ctypes
 import http.client
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -83,6 +85,9 @@ def _leave_with_parent() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent never writes: what can be read is the end.
+    if sys.platform != "win32" and select.select([0], [], [], 0)[0]:
+        os._exit(0)
 
 
 def _bound_log() -> None:
@@ -108,7 +113,7 @@ def _library() -> Any:
             raise _Unable(
                 "dependency_missing",
                 "The local model needs the library libgomp.so.1, which is not on this system. Install it: "
-                "apt-get install libgomp1 (Fedora: dnf install libgomp; Alpine has no wheels that fit)",
+                "apt-get install libgomp1 (Fedora: dnf install libgomp; Alpine has no wheels that fit).",
             ) from error
         raise _Unable(
             "dependency_missing", f"The library that runs the local model cannot be loaded ({error})."

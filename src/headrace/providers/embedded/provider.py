@@ -65,7 +65,8 @@ class EmbeddedProvider:
             try:
                 await self._ask(address, request, choices, ids, sink)
             except CallError as failure:
-                raise _explained(failure, process.death()) from failure
+                tokens = self._around.context_tokens
+                raise _explained(failure, process.death(), tokens) from failure
 
     async def close(self) -> None:
         self._closed = True
@@ -182,11 +183,13 @@ def _after_call(weights: Path) -> forms.AfterCall:
     return "another" if size < bounds.REPEATS_BELOW_BYTES else "any"
 
 
-def _explained(failure: CallError, death: Cause | None) -> CallError:
+def _explained(failure: CallError, death: Cause | None, context_tokens: int) -> CallError:
     """What the child's own words leave open."""
     cause = failure.cause
     if cause.provider_code == "exceed_context_size_error":
-        return CallError(msgspec.structs.replace(cause, code="request_too_large"))
+        what = f"{NAME}: This is more than the {context_tokens:,} tokens that the model can read at once. "
+        todo = "Ask with less, or choose another model."
+        return CallError(msgspec.structs.replace(cause, code="request_too_large", message=what + todo))
     if death is not None and cause.trait.cuts:  # the next attempt starts it anew
         return CallError(msgspec.structs.replace(cause, message=f"{NAME}: {death.message}"))
     return failure

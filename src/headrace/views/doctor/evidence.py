@@ -34,6 +34,8 @@ class Evidence:
         )
 
     def failed(self, name: str, cause: Cause, advice: str = "") -> Finding:
-        """A row about a request that got no answer."""
+        """A row about a request that got no answer; where there is no address to look at, its own words say it all."""
         text = advice or ADVICE.get(cause.code, ELSE)
+        if "{base_url}" in text and not self.subject.base_url:
+            text = ""
         return Finding(name=name, verdict="problem", seen=cause.message, advice=self.advice(text))

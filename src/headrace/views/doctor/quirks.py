@@ -43,6 +43,8 @@ def _without(evidence: Evidence, parameter: str) -> Finding:
 
 
 def _name(evidence: Evidence) -> list[Finding]:
+    if not evidence.subject.base_url:
+        return []  # headrace's own models are called as it pleases
     asked = evidence.subject.model
     names = dict.fromkeys(heard.model for heard in evidence.heard if heard.model not in ("", asked))
     return [

@@ -43,7 +43,6 @@ __all__ = [
     "WeightsError",
     "fetch",
     "installed",
-    "locate",
     "remove",
     "resolve",
 ]
@@ -59,12 +58,6 @@ def resolve(text: str, home: Path, *, models: Catalogue = MODELS) -> Model | Pat
     return own_file(text, home) or find(text, models)
 
 
-def locate(text: str, home: Path, *, models: Catalogue = MODELS) -> Path | None:
-    """The file, if it is there. Nothing is hashed; see `shelf`."""
-    meant = resolve(text, home, models=models)
-    return meant if isinstance(meant, Path) else Shelf(home).locate(meant)
-
-
 async def fetch(
     text: str,
     home: Path,
@@ -74,11 +67,11 @@ async def fetch(
     clock: Clock,
     models: Catalogue = MODELS,
 ) -> Path:
-    """The file, fetched first if it is not there. Cancelling it keeps what has come."""
+    """The file, fetched first if it is not there or not right. Cancelling it keeps what has come."""
     meant = resolve(text, home, models=models)
     if isinstance(meant, Path):
         return meant
-    return Shelf(home).locate(meant) or await Fetch(meant, Shelf(home), progress, env, clock).run()
+    return await Fetch(meant, Shelf(home), progress, env, clock).run()
 
 
 def remove(text: str, home: Path, *, models: Catalogue = MODELS) -> int:

@@ -1,9 +1,11 @@
 """Fetching a model: sources in order, one file, one hash.
 
-Theory of operation. One process at a time works on a model (`lock`). What an earlier one left is inspected, the
-sources fill the gaps one after the other, the whole is hashed, and only then does the file get its name:
+Theory of operation. A file that is there and right is used, and nobody is asked. Otherwise one process at a time
+works on a model (`lock`). What an earlier one left is inspected, the sources fill the gaps one after the other, the
+whole is hashed, and only then does the file get its name:
 
     <sha256>.part --every piece right, the whole right, on the disk--> <sha256>.gguf
+              '<--------it has changed since, and its hash is wrong-------'
 
 A source that fails leaves what it brought to the next one. Cancelling, like any failure, keeps what is right.
 """
@@ -69,17 +71,37 @@ class Fetch:
         self._failures: list[str] = []
 
     async def run(self) -> Path:
+        if there := await self._right():
+            return there
         self._shelf.make()
         try:
             async with lock.held(self._shelf.lock(self._model), self._clock, self._wait):
-                return self._shelf.locate(self._model) or await self._run_alone()
+                return await self._right() or await self._run_alone()
         except OSError as error:
             raise disk_error(error, self._shelf.folder, 0) from error
 
     def _wait(self) -> None:
         self._progress(self._shelf.size_of_part(self._model), self._model.size, WAITING)
 
+    async def _right(self) -> Path | None:
+        """The file, if it is there and what its name says."""
+        path = self._shelf.locate(self._model)
+        if path is None or self._shelf.unchanged(self._model):
+            return path
+        try:
+            looked = self._shelf.look(self._model)
+            if await sha256(path, 0, self._model.size) != self._model.sha256:
+                return None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise Denied(
+                f"{path}: it cannot be read ({reason}). Check its permissions and the disk."
+            ) from error
+        self._shelf.note(self._model, looked)
+        return path
+
     async def _run_alone(self) -> Path:
+        self._shelf.reopen(self._model)
         part = self._shelf.part(self._model)
         with Partial(part, self._model) as partial:
             for _ in range(ROUNDS):

@@ -1,12 +1,13 @@
 """The folder where models lie: what its files are called, and what may be believed of them.
 
-    <home>/models/<sha256>.gguf         a model, whole and right
+    <home>/models/<sha256>.gguf         a model, whole
+                  <sha256>.checked      how that file looked to the system when it was hashed and found right
                   <sha256>.part         one that is being fetched
                   <sha256>.03.wheel     the wheel of its third piece, while it is needed
                   <sha256>.lock         held by who fetches it
 
-A file called `.gguf` got that name after its bytes were hashed and lay on the disk, so it is not hashed again: half
-a gigabyte would cost every start a second. Its size is compared, which finds copies that were cut short.
+A file is hashed before it is first used, and again when its size, its times or its place on the disk are not those
+noted: whoever writes to it changes them. Hashing half a gigabyte at every start would cost a second.
 """
 
 import contextlib
@@ -37,11 +38,38 @@ class Shelf:
         return self.folder / f"{model.sha256}.lock"
 
     def locate(self, model: Model) -> Path | None:
+        """The file, if it is there whole; whether it is right is not looked at."""
         path = self.whole(model)
         return path if _size(path) == model.size else None
 
+    def look(self, model: Model) -> str:
+        """What the system says of the file, in words that change when it is written to; raises OSError."""
+        there = self.whole(model).stat()
+        return f"{there.st_size} {there.st_mtime_ns} {there.st_ctime_ns} {there.st_ino}"
+
+    def unchanged(self, model: Model) -> bool:
+        """Whether the file looks as it did when it was found right."""
+        try:
+            return self._checked(model).read_text(encoding="ascii", errors="replace") == self.look(model)
+        except OSError:
+            return False
+
+    def note(self, model: Model, looked: str) -> None:
+        """The file that looked like this is right. Where that cannot be noted, it is hashed again the next time."""
+        with contextlib.suppress(OSError):
+            self._checked(model).write_text(looked, encoding="ascii")
+
+    def reopen(self, model: Model) -> None:
+        """Take its name from a file that is not right, and go on with it if there is more of it than of the other."""
+        whole = self.whole(model)
+        if _size(whole) > self.size_of_part(model):
+            whole.replace(self.part(model))
+
     def size_of_part(self, model: Model) -> int:
         return _size(self.part(model))
+
+    def _checked(self, model: Model) -> Path:
+        return self.folder / f"{model.sha256}.checked"
 
     def make(self) -> None:
         try:
@@ -53,6 +81,7 @@ class Shelf:
         """Give a model that is right its name."""
         path = self.whole(model)
         self.part(model).replace(path)
+        self.note(model, self.look(model))
         self.drop_wheels(model)
         # Some systems cannot sync a folder; then a power cut may cost the name, and the next fetch gives it again.
         with contextlib.suppress(OSError):
