@@ -22,7 +22,7 @@ from bench.measure import table
 from bench.upstream import model_server
 from headrace.testing.modelserver import ModelServer, scenario
 
-KEY = "a-key-for-measuring"
+KEY = "sk-a-key-for-measuring-0123456789"
 CHAT = "/v1/chat/completions"
 BULK_TOKENS = 20_000
 FIRST_TIMES = 200
@@ -99,6 +99,7 @@ async def _litellm(upstream: str, command: str) -> AsyncIterator[_Target]:
         process = await asyncio.create_subprocess_exec(
             command, "--config", str(config), "--port", "8791", "--host", "127.0.0.1",
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "LITELLM_MASTER_KEY": KEY},
         )  # fmt: skip
         url = "http://127.0.0.1:8791"
         try:
