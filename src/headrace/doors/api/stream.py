@@ -7,10 +7,13 @@ streams now and then: a silent one is woken to write a comment, and one whose cl
 
     opening: waits a moment for something to show, so that a refusal can still be an HTTP status
     flow:    frames, comments, until the turn is closed
+
+A client that keeps up is written to as the log grows, in the very step of the loop in which the delta was read from the
+provider; waking the flow for every delta would cost another step, which is most of what a delta costs.
 """
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
@@ -59,7 +62,8 @@ class Stream:
         self._writing_since: float | None = None
         self._response: web.StreamResponse | None = None
         self._request: web.Request | None = None
-        self._unwatch = log.watch(self._signal)
+        self._rests = False  # whether the flow has written all there was, and waits
+        self._unwatch = log.watch(self._woken)
 
     def close(self) -> None:
         self._unwatch()
@@ -95,7 +99,32 @@ class Stream:
             elif self._is_silent():
                 await self._write(response, KEEPALIVE)
             else:
-                await self._signal.wait()
+                await self._rest()
+
+    async def _rest(self) -> None:
+        self._rests = True
+        try:
+            await self._signal.wait()
+        finally:
+            self._rests = False
+
+    def _woken(self) -> None:
+        """The log has grown. Must not raise: whoever writes the log has nothing to do with this client."""
+        if not self._rests or self._log.closed is not None or not self._keeps_up() or not self._gather():
+            self._signal()
+            return
+        data = b"".join(self._frames)
+        self._frames.clear()
+        try:
+            if data and self._response is not None:
+                _at_once(self._write(self._response, data))
+        except ConnectionError:
+            self._lose_client()
+
+    def _keeps_up(self) -> bool:
+        """Whether the client has taken all there was, so that no write has to wait."""
+        transport = self._request.transport if self._request is not None else None
+        return transport is not None and transport.get_write_buffer_size() == 0
 
     def pulse(self, write_stall_s: float) -> None:
         """Called by the server now and then."""
@@ -133,3 +162,13 @@ class Stream:
         """Its connection is cut, which cancels the handler; it can come back with its cursor."""
         if self._request is not None and self._request.transport is not None:
             self._request.transport.abort()
+
+
+def _at_once(write: Coroutine[Any, Any, None]) -> None:
+    """Do what does not wait."""
+    try:
+        write.send(None)
+    except StopIteration:
+        return
+    write.close()
+    raise ConnectionError("a write had to wait although nothing was before it")
