@@ -57,6 +57,7 @@ class Session:
         self._active: Turn | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing: Cause | None = None
+        self._moved = asyncio.Event()
         self.latest = ""
         """The turn that was opened last: what is posted now follows it."""
 
@@ -106,6 +107,14 @@ class Session:
             self._task = asyncio.create_task(self._work(), name=f"session {self.name}")
         return turn
 
+    async def after(self, turn: Turn) -> Turn | None:
+        """The turn that works once `turn` is over; None if none waits."""
+        await turn.wait()
+        while self._active is turn:
+            self._moved.clear()
+            await self._moved.wait()
+        return self._active
+
     async def idle(self) -> None:
         """Until nothing is working and nothing waits."""
         while self._task is not None:
@@ -140,6 +149,7 @@ class Session:
             _log.exception("turn %s of session %s failed", turn.id, self.name)
         finally:
             self._active = None
+            self._moved.set()
         folded = turn.folded()
         self._add(turn.id, folded)
         if late := folded.unheard():
