@@ -1,7 +1,8 @@
 """An agent's turn with tools: the loop, the checks before a tool runs, approvals, and being stopped in the middle."""
 
 import asyncio
-from collections.abc import Mapping
+import errno
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 
 from headrace.agent.approvals import Rule, Rules
 from headrace.agent.decide import Plan
-from headrace.errors import Cause
+from headrace.errors import Cause, StoreError
 from headrace.events import (
     ApprovalAsked,
     ApprovalGiven,
     QuestionAsked,
+    Recorded,
     ToolFinished,
     ToolPrinted,
     ToolStarted,
@@ -57,9 +59,15 @@ def toolbox(folder: Path, *tools: Tool, **settings: Any) -> Toolbox:
     )
 
 
-def begin(lab: Bench, box: Toolbox, plan: Plan | None = None, protocol: str = "chat_completions") -> Turn:
+def begin(
+    lab: Bench,
+    box: Toolbox,
+    plan: Plan | None = None,
+    protocol: str = "chat_completions",
+    log: Log | None = None,
+) -> Turn:
     turn = Turn(
-        Log("turn"),
+        Log("turn") if log is None else log,
         [lab.candidate(protocol)],  # type: ignore[arg-type]
         lab.around,
         Options(tools=box.specs()),
@@ -179,6 +187,49 @@ async def test_output_is_shown_as_it_comes_and_bounded(tmp_path: Path) -> None:
         (result,) = await finished(turn)
         assert sum(len(e.text) for e in events(turn) if isinstance(e, ToolPrinted)) == 200_000
         assert result.result.endswith("[60000 more characters were left out]")
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_log_that_cannot_be_written_ends_what_prints_into_it(tmp_path: Path, late: bool) -> None:
+    """Also where what prints is a callback of the loop, which nobody waits for."""
+    full = False
+
+    def journal(batch: Sequence[Recorded]) -> None:
+        if full and any(isinstance(r.event, ToolPrinted) for r in batch):
+            raise StoreError("The log", OSError(errno.ENOSPC, "No space left on device"))
+
+    async def prints(arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
+        nonlocal full
+        full = True
+        if late:
+            run.clock.call_later(0.01, lambda: run.printed("x"))
+        else:
+            run.printed("x")
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with bench() as lab:
+        lab.server.enqueue(asks(CallTool("work", {})))
+        tool = ScriptedTool("work", prints, only_reads=False)
+        turn = begin(lab, toolbox(tmp_path, tool), log=Log("turn", journal))
+        await finished(turn)
+        assert closed(turn).cause.code == "store_failed"
+        assert tool.cancelled == 1
+
+
+async def test_a_command_that_prints_into_a_full_log_is_ended(tmp_path: Path) -> None:
+    def journal(batch: Sequence[Recorded]) -> None:
+        if any(isinstance(r.event, ToolPrinted) for r in batch):
+            raise StoreError("The log", OSError(errno.ENOSPC, "No space left on device"))
+
+    async with bench() as lab:
+        lab.server.enqueue(asks(CallTool("terminal", {"command": "echo $$ > pid; yes"})))
+        box = toolbox(tmp_path, builtin()[0], rules=Rules(assume_yes=True))
+        turn = begin(lab, box, log=Log("turn", journal))
+        await finished(turn)
+        assert closed(turn).cause.code == "store_failed"
+        pid = int((tmp_path / "pid").read_text())
+        assert not Path(f"/proc/{pid}").exists()
 
 
 # --- approvals
@@ -346,6 +397,22 @@ async def test_a_turn_ends_at_its_tokens(tmp_path: Path) -> None:
         await finished(turn)
         assert closed(turn).cause.code == "token_limit"
         assert len(lab.server.requests) == 2
+
+
+@pytest.mark.parametrize("where", ["asking the model", "running a tool"])
+async def test_a_turn_ends_at_its_time(tmp_path: Path, where: str) -> None:
+    async def forever(arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with bench() as lab:
+        lab.server.default = scenario("hang")
+        if where == "running a tool":
+            lab.server.enqueue(asks(CallTool("work", {})))
+        plan = Plan(runs_tools=True, max_wall_s=0.2)
+        turn = begin(lab, toolbox(tmp_path, ScriptedTool("work", forever)), plan)
+        await finished(turn)
+        assert (closed(turn).outcome, closed(turn).cause.code) == ("limit", "time_limit")
 
 
 async def test_an_empty_reply_after_tools_ends_on_the_text_that_was_shown(tmp_path: Path) -> None:

@@ -182,6 +182,9 @@ class ToolRunner:
         self._recorder.record([ToolStarted(run.call, part.number, part.name, part.text)])
         try:
             result = await tool.run(arguments, run)
+        except asyncio.CancelledError:
+            run.raise_failure()
+            raise
         except HeadraceError as error:
             result = ToolResult(str(error), ok=False)
         except OSError as error:
@@ -313,13 +316,31 @@ class _Run:
         self._runner = runner
         self._part = part
         self._room = TOOL_PRINTED_MAX_CHARS
+        self._task = asyncio.current_task()
+        self._failure: HeadraceError | None = None
 
     def printed(self, text: str) -> None:
-        """Shown up to a bound: a tool that prints forever must not fill the log."""
+        """Shown up to a bound: a tool that prints forever must not fill the log.
+
+        A log that cannot be written ends the run. It is not raised here, where a callback of the loop may be printing.
+        """
         text = text[: self._room]
         self._room -= len(text)
-        if text:
+        if not text or self._failure is not None:
+            return
+        try:
             self._runner.printed(self.call, self._part, text)
+        except HeadraceError as failure:
+            self._failure = failure
+            if self._task is not None:
+                self._task.cancel()
+
+    def raise_failure(self) -> None:
+        """Why the run was cancelled, if it was for this."""
+        if self._failure is not None:
+            if self._task is not None:
+                self._task.uncancel()
+            raise self._failure
 
     async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
         return await self._runner.question(self.call, self._part, question, choices)
