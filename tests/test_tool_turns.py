@@ -189,8 +189,8 @@ async def test_output_is_shown_as_it_comes_and_bounded(tmp_path: Path) -> None:
         assert result.result.endswith("[60000 more characters were left out]")
 
 
-@pytest.mark.parametrize("late", [False, True])
-async def test_a_log_that_cannot_be_written_ends_what_prints_into_it(tmp_path: Path, late: bool) -> None:
+@pytest.mark.parametrize("when", ["at once", "in a callback", "at its end"])
+async def test_a_log_that_cannot_be_written_ends_what_prints_into_it(tmp_path: Path, when: str) -> None:
     """Also where what prints is a callback of the loop, which nobody waits for."""
     full = False
 
@@ -201,10 +201,12 @@ async def test_a_log_that_cannot_be_written_ends_what_prints_into_it(tmp_path: P
     async def prints(arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
         nonlocal full
         full = True
-        if late:
+        if when == "in a callback":
             run.clock.call_later(0.01, lambda: run.printed("x"))
         else:
             run.printed("x")
+        if when == "at its end":
+            return ToolResult("done")
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -214,7 +216,25 @@ async def test_a_log_that_cannot_be_written_ends_what_prints_into_it(tmp_path: P
         turn = begin(lab, toolbox(tmp_path, tool), log=Log("turn", journal))
         await finished(turn)
         assert closed(turn).cause.code == "store_failed"
-        assert tool.cancelled == 1
+        assert tool.cancelled == (when != "at its end")
+
+
+async def test_what_is_printed_after_the_end_of_a_run_changes_nothing(tmp_path: Path) -> None:
+    runs: list[ToolRun] = []
+
+    async def keeps(arguments: Mapping[str, Any], run: ToolRun) -> ToolResult:
+        runs.append(run)
+        return ToolResult("done")
+
+    async with bench() as lab:
+        lab.server.enqueue(asks(CallTool("work", {})))
+        lab.server.default = Script(Reply((Say(("All ", "done.")),)), pace_s=0.02)
+        turn = begin(lab, toolbox(tmp_path, ScriptedTool("work", keeps)))
+        async for batch in turn.follow():
+            if any(isinstance(r.event, ToolFinished) for r in batch):
+                runs[0].printed("late")
+        assert closed(turn).outcome == "stop"
+        assert not any(isinstance(e, ToolPrinted) for e in events(turn))
 
 
 async def test_a_command_that_prints_into_a_full_log_is_ended(tmp_path: Path) -> None:

@@ -191,6 +191,7 @@ class ToolRunner:
             result = ToolResult(f"{part.name} failed: {error.strerror or error}.", ok=False)
         except Exception as error:  # noqa: BLE001 - a tool of somebody else's must not end the turn
             result = ToolResult(f"{part.name} failed: {type(error).__name__}: {error}", ok=False)
+        await run.ended()
         self._finish(run.call, part, "ok" if result.ok else "error", result.text, result.detail)
 
     def ends_with_the_turn(self, end: Callable[[], Awaitable[None]]) -> None:
@@ -335,8 +336,17 @@ class _Run:
             if self._task is not None:
                 self._task.cancel()
 
+    async def ended(self) -> None:
+        """The run came to its end, perhaps before it was told that it is cancelled; nothing is printed any more."""
+        self._room = 0
+        if self._failure is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            self.raise_failure()
+
     def raise_failure(self) -> None:
-        """Why the run was cancelled, if it was for this."""
+        """Why the run was cancelled, if it was for this; nothing is printed any more."""
+        self._room = 0
         if self._failure is not None:
             if self._task is not None:
                 self._task.uncancel()
