@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import api, calls, decoders, embedded, first_use, mixtures, path, sessions
+from bench import agent, api, calls, decoders, embedded, first_use, mixtures, path, sessions
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "decoders": decoders.run,
@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "api": api.run,
     "leaving": api.leaving,
     "sessions": sessions.run,
+    "agent": agent.run,
     "first_use": first_use.run,
     "embedded": embedded.run,
 }

@@ -94,6 +94,21 @@ async def test_notes_and_memory_reach_the_model_unless_they_are_skipped(tmp_path
     assert "tea" not in skipped
 
 
+async def test_the_configuration_may_say_that_they_are_skipped(tmp_path: Path, folder: Path) -> None:
+    (folder / "AGENTS.md").write_text("Always answer in verse.")
+    (tmp_path / "memory.md").write_text("- The person likes tea.\n")
+    async with ModelServer() as server:
+        write_config(tmp_path, server.url)
+        config = tmp_path / "config.yaml"
+        written = config.read_text()
+        for key in ("skip_context_files", "skip_memory"):
+            config.write_text(f"{written}{key}: true\n")
+            await run(tmp_path, "chat", "Hi", folder=folder)
+        no_files, no_memory = (r.body["messages"][0]["content"] for r in server.requests)
+    assert ("verse" in no_files, "tea" in no_files) == (False, True)
+    assert ("verse" in no_memory, "tea" in no_memory) == (True, False)
+
+
 async def test_commands_see_no_keys(tmp_path: Path, folder: Path) -> None:
     def steps(request: RecordedRequest) -> Script:
         if any(m["role"] == "tool" for m in request.body["messages"]):

@@ -392,6 +392,15 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path, tools: T
     assert not marked(mark)
 
 
+async def test_commands_that_end_by_themselves_leave_no_riddle(
+    tmp_path: Path, tools: Tools, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever signals a child must not take its end away from the one who waits for it."""
+    results = await asyncio.gather(*(call(tools.terminal, tmp_path, command="exit 3") for _ in range(60)))
+    assert {result.text for result in results} == {"[exit status 3]"}
+    assert "Unknown child process" not in caplog.text
+
+
 # --- the environment
 
 

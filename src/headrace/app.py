@@ -254,8 +254,10 @@ class App:
 
     def _prompt(self, acting: Acting, *, tools: bool) -> tuple[Message, ...]:
         folder = acting.folder.resolve()
-        files = context_files(folder, Path.home()) if acting.context_files else ()
-        remembered = memory(self._home) if acting.memory else ""
+        reads_files = acting.context_files and not self.config.skip_context_files
+        reads_memory = acting.memory and not self.config.skip_memory
+        files = context_files(folder, Path.home()) if reads_files else ()
+        remembered = memory(self._home) if reads_memory else ""
         if not (files or remembered or tools):
             return ()  # a plain question needs no instructions
         scene = Scene(

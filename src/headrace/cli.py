@@ -471,8 +471,8 @@ def _converse(arguments: argparse.Namespace) -> int:
 
     def start(question: str, printer: "Printer") -> "Turn":
         app.fetch_progress = printer.fetching
-        acting = _acting(arguments, attended=True)
-        return app.start([user_message(question)], arguments.model, session, acting=acting)
+        acting, manner = _acting(arguments, attended=True), app.config.sessions.when_busy.people
+        return app.start([user_message(question)], arguments.model, session, acting=acting, manner=manner)
 
     return converse(answering, start, session, app.close, thoughts=arguments.thoughts)
 

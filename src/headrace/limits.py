@@ -182,6 +182,9 @@ TOOL_RESULT_MAX_CHARS: Final = 40_000
 # What of a run's output is shown while it prints, and so kept in the log.
 TOOL_PRINTED_MAX_CHARS: Final = 200_000
 
+# How many lines of it a terminal shows; people want to see that it works, and what it says when it fails at once.
+TOOL_SHOWN_MAX_LINES: Final = 30
+
 # --- context ------------------------------------------------------------------------------------------
 
 # One file of notes for the agent; longer ones cost more in every call than they give.

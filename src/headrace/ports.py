@@ -125,7 +125,10 @@ class Store(Protocol):
     """Where the logs of sessions outlive the process."""
 
     def recent_turns(self, session: str, most_chars: int) -> list[list[Recorded]]:
-        """The logs of the latest turns that take so much of a model's context, newest last; of an open one always."""
+        """The logs of the latest turns that take so much of a model's context, newest last; of an open one always.
+
+        To be folded: growth of a closed turn may come in one event where it was many.
+        """
 
     def append(self, session: str, batch: Sequence[Recorded]) -> None:
         """Write down what happened; what has been written survives the process."""

@@ -121,7 +121,12 @@ def _resolved(written: FileConfig, problems: Problems) -> Config:
         providers[name] = _provider(name, _laid_over(READY_MADE.get(name, ProviderEntry()), entry))
     _check_rules(written.tools.rules, problems)
     config = Config(
-        providers=providers, streaming=written.streaming, tools=written.tools, sessions=written.sessions
+        providers=providers,
+        streaming=written.streaming,
+        tools=written.tools,
+        sessions=written.sessions,
+        skip_context_files=written.skip_context_files,
+        skip_memory=written.skip_memory,
     )
     config = msgspec.structs.replace(
         config,

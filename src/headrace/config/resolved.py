@@ -110,6 +110,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     streaming: Streaming = Streaming()
     tools: Tools = Tools()
     sessions: Sessions = Sessions()
+    skip_context_files: bool = False
+    skip_memory: bool = False
     presets: Mapping[str, Preset] = {}
     default_preset: str | None = None
     traces: bool = False

@@ -321,5 +321,9 @@ class FileConfig(Written, frozen=True, kw_only=True):
     streaming: Streaming = Streaming()
     tools: Tools = Tools()
     sessions: Sessions = Sessions()
+    skip_context_files: bool = False
+    """Whether AGENTS.md and its kin are left unread."""
+    skip_memory: bool = False
+    """Whether the agent is not told what it was to remember."""
     moa: Moa = Moa()
     api: Api = Api()

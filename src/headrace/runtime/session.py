@@ -23,7 +23,7 @@ from typing import Final, Literal, NamedTuple
 
 from headrace.agent.history import Past, PastTurn
 from headrace.errors import Cause, HeadraceError, StoreError
-from headrace.events import Message, Recorded
+from headrace.events import Message, Recorded, TurnClosed
 from headrace.limits import SESSION_PAST_MAX_CHARS
 from headrace.ports import Clock, Store
 from headrace.runtime.turn import Turn
@@ -57,6 +57,7 @@ class Session:
         self._active: Turn | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing: Cause | None = None
+        self._moved = asyncio.Event()
         self.latest = ""
         """The turn that was opened last: what is posted now follows it."""
 
@@ -66,9 +67,11 @@ class Session:
     ) -> "Session":
         """The session as it was left, with every turn closed; raises what keeps it from being opened."""
         session = cls(name, store)
+        past = Past()
         for entries in store.recent_turns(name, most_chars):
-            session._add(entries[0].turn, session._closed(entries, clock))
             session.latest = entries[0].turn
+            past = _with(past, session.latest, session._closed(entries, clock))
+        session._past = _bounded(past)
         return session
 
     @property
@@ -104,6 +107,14 @@ class Session:
             self._task = asyncio.create_task(self._work(), name=f"session {self.name}")
         return turn
 
+    async def after(self, turn: Turn) -> Turn | None:
+        """The turn that works once `turn` is over; None if none waits."""
+        await turn.wait()
+        while self._active is turn:
+            self._moved.clear()
+            await self._moved.wait()
+        return self._active
+
     async def idle(self) -> None:
         """Until nothing is working and nothing waits."""
         while self._task is not None:
@@ -138,6 +149,7 @@ class Session:
             _log.exception("turn %s of session %s failed", turn.id, self.name)
         finally:
             self._active = None
+            self._moved.set()
         folded = turn.folded()
         self._add(turn.id, folded)
         if late := folded.unheard():
@@ -159,10 +171,7 @@ class Session:
     # --- the history
 
     def _add(self, turn: str, folded: Folded) -> None:
-        if folded.compaction is not None:
-            self._past = self._past.after(folded.compaction)
-        turns = (*self._past.turns, PastTurn.of(turn, folded.messages()))
-        self._past = Past(turns=_bounded(turns), summary=self._past.summary)
+        self._past = _bounded(_with(self._past, turn, folded))
 
     def _journal(self) -> Journal | None:
         store = self._store
@@ -176,6 +185,8 @@ class Session:
 
     def _closed(self, entries: Sequence[Recorded], clock: Clock) -> Folded:
         """The turn folded, its end written first if it has none."""
+        if isinstance(entries[-1].event, TurnClosed):
+            return fold(entries)
         log = Log.restored(entries, self._journal())
         turn = fold(log.since(0))
         log.extend(closing(log.machine, turn, CRASHED), clock.now())
@@ -188,11 +199,18 @@ def close_crashed(entries: Sequence[Recorded], journal: Journal, clock: Clock) -
     log.extend(closing(log.machine, fold(entries), CRASHED), clock.now())
 
 
-def _bounded(turns: tuple[PastTurn, ...]) -> tuple[PastTurn, ...]:
-    """Without the oldest ones that no model can be told any more."""
+def _with(past: Past, turn: str, folded: Folded) -> Past:
+    """The past once this turn belongs to it."""
+    if folded.compaction is not None:
+        past = past.after(folded.compaction)
+    return Past(turns=(*past.turns, PastTurn.of(turn, folded.messages())), summary=past.summary)
+
+
+def _bounded(past: Past) -> Past:
+    """Without the oldest turns, which no model can be told any more."""
     room = SESSION_PAST_MAX_CHARS
-    for count, turn in enumerate(reversed(turns)):
+    for count, turn in enumerate(reversed(past.turns)):
         room -= turn.least
         if room < 0:
-            return turns[len(turns) - count :]
-    return turns
+            return Past(turns=past.turns[len(past.turns) - count :], summary=past.summary)
+    return past

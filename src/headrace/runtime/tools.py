@@ -182,12 +182,16 @@ class ToolRunner:
         self._recorder.record([ToolStarted(run.call, part.number, part.name, part.text)])
         try:
             result = await tool.run(arguments, run)
+        except asyncio.CancelledError:
+            run.raise_failure()
+            raise
         except HeadraceError as error:
             result = ToolResult(str(error), ok=False)
         except OSError as error:
             result = ToolResult(f"{part.name} failed: {error.strerror or error}.", ok=False)
         except Exception as error:  # noqa: BLE001 - a tool of somebody else's must not end the turn
             result = ToolResult(f"{part.name} failed: {type(error).__name__}: {error}", ok=False)
+        await run.ended()
         self._finish(run.call, part, "ok" if result.ok else "error", result.text, result.detail)
 
     def ends_with_the_turn(self, end: Callable[[], Awaitable[None]]) -> None:
@@ -313,13 +317,40 @@ class _Run:
         self._runner = runner
         self._part = part
         self._room = TOOL_PRINTED_MAX_CHARS
+        self._task = asyncio.current_task()
+        self._failure: HeadraceError | None = None
 
     def printed(self, text: str) -> None:
-        """Shown up to a bound: a tool that prints forever must not fill the log."""
+        """Shown up to a bound: a tool that prints forever must not fill the log.
+
+        A log that cannot be written ends the run. It is not raised here, where a callback of the loop may be printing.
+        """
         text = text[: self._room]
         self._room -= len(text)
-        if text:
+        if not text or self._failure is not None:
+            return
+        try:
             self._runner.printed(self.call, self._part, text)
+        except HeadraceError as failure:
+            self._failure = failure
+            if self._task is not None:
+                self._task.cancel()
+
+    async def ended(self) -> None:
+        """The run came to its end, perhaps before it was told that it is cancelled; nothing is printed any more."""
+        self._room = 0
+        if self._failure is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Why the run was cancelled, if it was for this; nothing is printed any more."""
+        self._room = 0
+        if self._failure is not None:
+            if self._task is not None:
+                self._task.uncancel()
+            raise self._failure
 
     async def ask(self, question: str, choices: Sequence[str] = ()) -> str | None:
         return await self._runner.question(self.call, self._part, question, choices)

@@ -2,6 +2,8 @@
 
 Theory of operation. `AGENTS.md` and its kin are read from the working folder upward to the home folder or the root, one
 per folder, and given outermost first, so that the nearest has the last word. Each is bounded; what is left out is said.
+A link that leads out of its folder is not one of them: a project made by somebody else could send any file of this
+machine to a provider by it.
 """
 
 from pathlib import Path
@@ -18,12 +20,17 @@ def context_files(folder: Path, stop: Path) -> tuple[ContextFile, ...]:
     """The context files that hold for `folder`; nothing above `stop` is looked at."""
     found: list[ContextFile] = []
     for place in (folder, *folder.parents):
-        file = next((place / name for name in NAMES if (place / name).is_file()), None)
+        file = next((place / name for name in NAMES if _is_here(place / name)), None)
         if file is not None and (text := _text(file)):
             found.append(ContextFile(str(file), text))
         if place == stop or len(found) == CONTEXT_FILES_MAX:
             break
     return tuple(reversed(found))
+
+
+def _is_here(path: Path) -> bool:
+    """Whether it is a file of the folder it is named in."""
+    return path.is_file() and path.resolve().is_relative_to(path.parent.resolve())
 
 
 def memory(home: Path) -> str:

@@ -32,8 +32,8 @@ def public(text: str) -> bool:
             return False
         if any(not _public(inner) for inner in _within(address)):
             return False
-        if address.ipv4_mapped is not None:
-            return True
+        if address.ipv4_mapped is not None or address in _NAT64:
+            return True  # what they stand for is
     return _public(address)
 
 

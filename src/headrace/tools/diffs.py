@@ -4,14 +4,22 @@ Theory of operation. What both texts begin and end with is set aside in one pass
 and only as long as they are few, because comparing is quadratic. Beyond that the whole stretch is shown as replaced.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.limits import DIFF_MAX_CHARS, DIFF_MAX_LINES
 
 _CONTEXT: Final = 3
-_Group = list[tuple[str, int, int, int, int]]
+
+
+class _Change(NamedTuple):
+    """Lines of the old text, and the lines of the new one that take their place."""
+
+    old_from: int
+    old_to: int
+    new_from: int
+    new_to: int
 
 
 def unified(before: str, after: str, name: str) -> str:
@@ -19,12 +27,9 @@ def unified(before: str, after: str, name: str) -> str:
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)
-    head = _common(old, new)
-    tail = _common(old[: head - 1 if head else None : -1], new[: head - 1 if head else None : -1])
-    start = max(0, head - _CONTEXT)
-    keep = max(0, tail - _CONTEXT)
-    old, new = old[start : len(old) - keep], new[start : len(new) - keep]
-    lines = [f"--- {name}", f"+++ {name}", *_hunks(old, new, start)]
+    lines = [f"--- {name}", f"+++ {name}"]
+    for hunk in _hunks(_changes(old, new)):
+        lines += _shown(hunk, old, new)
     return _bounded(lines)
 
 
@@ -37,7 +42,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def _common(one: Iterable[str], other: Iterable[str]) -> int:
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -46,28 +51,46 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return count
 
 
-def _hunks(old: list[str], new: list[str], start: int) -> Iterator[str]:
-    for group in _groups(old, new):
-        (_, first_old, _, first_new, _), (_, _, last_old, _, last_new) = group[0], group[-1]
-        yield f"@@ -{_span(start, first_old, last_old)} +{_span(start, first_new, last_new)} @@"
-        for tag, i, j, k, m in group:
-            if tag == "equal":
-                yield from (f" {line}" for line in old[i:j])
-            else:
-                yield from (f"-{line}" for line in old[i:j])
-                yield from (f"+{line}" for line in new[k:m])
+def _changes(old: list[str], new: list[str]) -> Iterator[_Change]:
+    head = _common(old, new)
+    tail = _common(reversed(old[head:]), reversed(new[head:]))
+    one, other = old[head : len(old) - tail], new[head : len(new) - tail]
+    if len(one) + len(other) > DIFF_MAX_LINES:
+        yield _Change(head, head + len(one), head, head + len(other))
+        return
+    for tag, i, j, k, m in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if tag != "equal":
+            yield _Change(head + i, head + j, head + k, head + m)
 
 
-def _groups(old: list[str], new: list[str]) -> Iterator[_Group]:
-    if len(old) + len(new) <= DIFF_MAX_LINES:
-        matcher = SequenceMatcher(None, old, new, autojunk=False)
-        yield from (list(group) for group in matcher.get_grouped_opcodes(_CONTEXT))
-    else:
-        yield [("replace", 0, len(old), 0, len(new))]
+def _hunks(changes: Iterable[_Change]) -> Iterator[list[_Change]]:
+    """Changes whose surroundings meet are shown together."""
+    hunk: list[_Change] = []
+    for change in changes:
+        if hunk and change.old_from - hunk[-1].old_to > 2 * _CONTEXT:
+            yield hunk
+            hunk = []
+        hunk.append(change)
+    if hunk:
+        yield hunk
 
 
-def _span(start: int, first: int, last: int) -> str:
-    return f"{start + first + (first != last)},{last - first}"
+def _shown(hunk: Sequence[_Change], old: list[str], new: list[str]) -> Iterator[str]:
+    before = min(_CONTEXT, hunk[0].old_from)
+    after = min(_CONTEXT, len(old) - hunk[-1].old_to)
+    at = hunk[0].old_from - before
+    old_span = _span(at, hunk[-1].old_to + after)
+    yield f"@@ -{old_span} +{_span(hunk[0].new_from - before, hunk[-1].new_to + after)} @@"
+    for change in hunk:
+        yield from (f" {line}" for line in old[at : change.old_from])
+        yield from (f"-{line}" for line in old[change.old_from : change.old_to])
+        yield from (f"+{line}" for line in new[change.new_from : change.new_to])
+        at = change.old_to
+    yield from (f" {line}" for line in old[at : at + after])
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first + (first != last)},{last - first}"
 
 
 def _bounded(lines: list[str]) -> str:

@@ -5,11 +5,12 @@ its standard input, separated by zero bytes: the pattern, where to begin, a glob
 it prints `path NUL number:line`. A pattern that cannot be compiled is explained on standard error, with status 2.
 
 It goes from folder to folder by descriptors and follows no link, so nothing that changes meanwhile leads it elsewhere.
-Left out are hidden files and folders, folders that programs fill (`node_modules`, `__pycache__`), and binary files.
+Left out are hidden files and folders, folders that programs fill (`node_modules`, `__pycache__`) or that are nested 200
+deep, and binary files.
 """
 
 # It starts quickly because it imports little.
-# ruff: noqa: PTH113, PTH118
+# ruff: noqa: PTH118
 
 import os
 import re
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
 
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__"})
+_DEEPEST: Final = 200
+"""Each folder on the way down is held open."""
 _SNIFF_BYTES: Final = 8192
 _LINE_BYTES: Final = 1 << 20
 _SHOWN_CHARS: Final = 1000
@@ -60,24 +63,46 @@ def _translated(found: re.Match[str]) -> str:
 
 def files(root: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, BinaryIO]]:
     """Every regular file below `root` (or `root` itself) that is wanted, opened, in the order of names."""
-    if os.path.isfile(root):
-        yield from _opened(root, root, None)
-        return
-    for folder, folders, names, descriptor in os.fwalk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
-        for name in sorted(names):
-            path = os.path.normpath(os.path.join(folder, name))
-            if not name.startswith(".") and wanted(path):
-                yield from _opened(path, name, descriptor)
+    descriptor = os.open(root, _OPEN)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        yield from _below(descriptor, root, wanted, _DEEPEST)
+    else:
+        yield from _text(descriptor, root)
 
 
-def _opened(path: str, name: str, folder: int | None) -> Iterator[tuple[str, BinaryIO]]:
+def _below(
+    descriptor: int, folder: str, wanted: Callable[[str], bool], deepest: int
+) -> Iterator[tuple[str, BinaryIO]]:
     try:
-        descriptor = os.open(name, _OPEN, dir_fd=folder)
+        with os.scandir(descriptor) as entries:
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        for name, is_folder in found:
+            path = os.path.normpath(os.path.join(folder, name))
+            if name.startswith(".") or not (is_folder or wanted(path)):
+                continue
+            if is_folder and (name in _SKIPPED or not deepest):
+                continue
+            opened = _opened(name, descriptor)
+            if opened is not None:
+                yield from _below(opened, path, wanted, deepest - 1) if is_folder else _text(opened, path)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(name: str, folder: int) -> int | None:
+    try:
+        return os.open(name, _OPEN, dir_fd=folder)
     except OSError:
-        return  # a link, or somebody else's
+        return None  # a link, or somebody else's
+
+
+def _text(descriptor: int, path: str) -> Iterator[tuple[str, BinaryIO]]:
+    """The file, if it is one and holds text."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return
     with os.fdopen(descriptor, "rb") as file:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and b"\0" not in file.peek(_SNIFF_BYTES)[:_SNIFF_BYTES]:
+        if b"\0" not in file.peek(_SNIFF_BYTES)[:_SNIFF_BYTES]:
             yield path, file
 
 

@@ -108,20 +108,24 @@ class Guarded:
     async def _end(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGCONT)  # its command may have stopped it
+        self._send(signal.SIGCONT)  # its command may have stopped it
         with contextlib.suppress(TimeoutError):
             async with self._clock.timeout(GUARD_S):
                 await asyncio.wait([self._report])
         if self._process.returncode is None and not self._report.done():
             await self._sweep(self._process.pid, None)
-            self._process.kill()
+            self._send(signal.SIGKILL)
         await asyncio.wait([self._report])
         words = self._report.result().split()
         if b"started" in words and b"ended" not in words:
             await self._sweep(None, int(words[words.index(b"started") + 1]))
         await self._drain()
         await self._process.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        # asyncio's own way looks first whether it is over, and so takes its end from the one who waits for it.
+        if self._process.returncode is None:
+            guard.send({self._process.pid}, number)
 
     async def _sweep(self, root: int | None, session: int | None) -> None:
         """End what is left of a command whose guard does not: all below `root`, in `session`, or with the mark."""

@@ -7,6 +7,7 @@ its output is read up to a bound, and whatever happens it is dead when `output` 
 
 import asyncio
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 
 from headrace.limits import ERROR_BODY_MAX_BYTES, READ_BYTES
 from headrace.ports import Clock
+from headrace.tools import guard
 from headrace.tools.cancelling import whole
 
 PYTHON: Final = (sys.executable, "-I", "-S", "-X", "utf8")
@@ -66,9 +68,9 @@ async def output(
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
+    # `process.kill` would first look whether it is over, and so take its end from the one who waits for it.
     if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        guard.send({process.pid}, signal.SIGKILL)
 
 
 async def _gone(process: asyncio.subprocess.Process, talk: "asyncio.Task[tuple[_Taken, _Taken]]") -> None:

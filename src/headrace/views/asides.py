@@ -51,7 +51,7 @@ class Settled(NamedTuple):
 Told = Aside | Asking | Settled
 
 # What a tool is called with may be a whole file; a line about it is a line.
-_LINE_CHARS: Final = 200
+LINE_CHARS: Final = 200
 
 # C0 but for tab and line feed, DEL, C1, and the marks that turn the direction of text around.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -145,5 +145,8 @@ def _finished(event: ToolFinished) -> list[Told]:
 
 def _short(text: str) -> str:
     """One harmless line."""
-    text = harmless(" ".join(text.split()))
-    return text if len(text) <= _LINE_CHARS else f"{text[: _LINE_CHARS - 1]}…"
+    return cut(harmless(" ".join(text.split())))
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= LINE_CHARS else f"{text[: LINE_CHARS - 1]}…"

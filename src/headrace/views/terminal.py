@@ -4,15 +4,26 @@ Theory of operation. Events go in, pieces come out, in order and only ever appen
 output, what `views.asides` tells on standard error. What a model wrote can never control the terminal: every control
 character but line feeds and tabs is replaced by a picture of itself before it leaves this module. Newlines that lead
 an answer are taken off. Replies are joined as in `turn.folds`: a paragraph apart, unless one goes on where another was
-cut.
+cut. What a tool prints is shown a line at a time, the first lines of it.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from headrace.events import Event, PartGrew, PartKind, PartStarted, ReplyCut, ReplyEnded, TurnClosed
+from headrace.events import (
+    Event,
+    PartGrew,
+    PartKind,
+    PartStarted,
+    ReplyCut,
+    ReplyEnded,
+    ToolFinished,
+    ToolPrinted,
+    TurnClosed,
+)
+from headrace.limits import TOOL_SHOWN_MAX_LINES
 from headrace.turn.folds import goes_on
-from headrace.views.asides import Aside, Asides, Asking, Settled, harmless
+from headrace.views.asides import LINE_CHARS, Aside, Asides, Asking, Settled, cut, harmless
 
 
 class Answer(NamedTuple):
@@ -30,6 +41,38 @@ class Thought(NamedTuple):
 Piece = Answer | Aside | Asking | Settled | Thought
 
 
+class _Output:
+    """What one run of a tool prints."""
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._count = 0
+
+    def feed(self, text: str) -> list[Piece]:
+        *whole, self._line = (self._line + text).split("\n")
+        self._line = _left(self._line)[: LINE_CHARS + 1]
+        return [piece for line in whole for piece in self._shown(line)]
+
+    def end(self) -> list[Piece]:
+        last = self._shown(self._line) if self._line else []
+        more = self._count - TOOL_SHOWN_MAX_LINES
+        return [*last, Aside(f"  [{more} more lines]")] if more > 0 else last
+
+    def _shown(self, line: str) -> list[Piece]:
+        self._count += 1
+        if self._count > TOOL_SHOWN_MAX_LINES:
+            return []
+        return [Aside(f"  {cut(harmless(_left(line).rstrip(_RETURN)))}")]
+
+
+def _left(line: str) -> str:
+    """What a program has not written over, as its own terminal would show it."""
+    return line[:-1].rpartition(_RETURN)[2] + line[-1:]
+
+
+_RETURN: Final = "\r"
+
+
 class TerminalView:
     """Feed events, get pieces to write."""
 
@@ -39,6 +82,7 @@ class TerminalView:
         self._begun = False
         self._reply = 0  # the call whose text was shown last
         self._goes_on = False
+        self._printed: dict[tuple[int, int], _Output] = {}
 
     def feed(self, events: Iterable[Event]) -> list[Piece]:
         out: list[Piece] = []
@@ -57,6 +101,12 @@ class TerminalView:
             case TurnClosed(outcome, cause):
                 if outcome != "stop" and cause.code != "client_disconnected":  # who left is told nothing
                     out.append(Aside(harmless(f"{outcome}: {cause.message}")))
+            case ToolPrinted(call, part, text):
+                out += self._printed.setdefault((call, part), _Output()).feed(text)
+            case ToolFinished(call, part):
+                if (call, part) in self._printed:
+                    out += self._printed.pop((call, part)).end()
+                out += self._asides.feed(event)
             case _:
                 out += self._asides.feed(event)
 

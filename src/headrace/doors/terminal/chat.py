@@ -1,8 +1,10 @@
 """A plain conversation in a terminal: ask, watch the answer stream, ask again.
 
-Theory of operation. Questions are read while nothing runs, with the terminal's own line editing; a turn runs on the
-event loop in between, which is kept, so connections and the embedded model stay warm. Ctrl-C stops a running turn and
-keeps what has been shown; a second one, or one at an empty prompt twice, leaves. Ctrl-D leaves.
+Theory of operation. Questions are read while nothing runs, with the terminal's own line editing; turns run on the
+event loop in between, which is kept, so connections and the embedded model stay warm. What is typed while a turn runs
+is posted to the session, which interrupts the turn, waits or steers as configured; turns are shown one after the other
+until none waits. Ctrl-C stops a running turn and keeps what has been shown; a second one, or one at an empty prompt
+twice, leaves. Ctrl-D leaves.
 """
 
 import asyncio
@@ -65,18 +67,32 @@ class Conversation:
             with stopping(runner.get_loop()) as stop:
                 runner.run(self._ask(question, stop))
         except HeadraceError as error:
-            self._say(f"headrace: {harmless(str(error))}")
+            self._fail(error)
             return True
         else:
             return stop.presses < 2
 
     async def _ask(self, question: str, stop: Stop) -> None:
         printer = Printer(sys.stdout, self._err, thoughts=self._thoughts)
-        turn = self._start(question, printer)
-        stop.watch(turn)
-        await show(turn, printer, Person(sys.stdin.fileno()))
-        await turn.wait()
+
+        def said(text: str) -> None:
+            try:
+                self._start(text, printer)
+            except HeadraceError as error:
+                self._fail(error)
+
+        person = Person(sys.stdin.fileno(), said)
+        turn: Turn | None = self._start(question, printer)
+        while turn is not None:
+            stop.watch(turn)
+            await show(turn, printer, person)
+            turn = await self._session.after(turn)
         await self._session.idle()
+        if person.gone:
+            raise EOFError
+
+    def _fail(self, error: HeadraceError) -> None:
+        self._say(f"headrace: {harmless(str(error))}")
 
     def _say(self, text: str) -> None:
         self._err.write(f"{text}\n")

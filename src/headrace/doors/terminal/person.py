@@ -1,13 +1,14 @@
-"""The person in front of the terminal, who answers what a running turn asks.
+"""The person in front of the terminal, who answers what a running turn asks, and may say something else meanwhile.
 
-Theory of operation. While something is asked, and only then, lines typed on standard input are read on the event loop;
-the first line answers the oldest open question. What is answered elsewhere meanwhile is no longer read for. Ctrl-C
-stops the turn as ever, and with it whatever it asked.
+Theory of operation. Lines typed on standard input are read on the event loop while something is asked; the first line
+answers the oldest open question. What is answered elsewhere meanwhile is no longer read for. In a conversation they are
+read while a turn is shown: lines that answer nothing, those that came together as one, are a new message. Ctrl-C stops
+the turn as ever, and with it whatever it asked.
 """
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from headrace.runtime.turn import Turn
@@ -20,8 +21,12 @@ _READ_BYTES: Final = 4096
 
 
 class Person:
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, said: Callable[[str], None] | None = None) -> None:
+        """`said` hears what is typed and answers nothing."""
         self._descriptor = descriptor
+        self._said = said
+        self.gone = False
+        """Whether the input has ended while nothing was asked."""
         self._open: dict[str, tuple[Turn, Asking]] = {}
         self._typed = b""
         self._reading = False
@@ -33,14 +38,16 @@ class Person:
                 self._open[piece.key] = (turn, piece)
             elif isinstance(piece, Settled):
                 self._open.pop(piece.key, None)
-        self._read_while_asked()
+        self._read_while(wanted=bool(self._open) or self._listens())
 
     def leave(self) -> None:
         self._open.clear()
-        self._read_while_asked()
+        self._read_while(wanted=False)
 
-    def _read_while_asked(self) -> None:
-        wanted = bool(self._open)
+    def _listens(self) -> bool:
+        return self._said is not None and not self.gone
+
+    def _read_while(self, *, wanted: bool) -> None:
         if wanted != self._reading:
             loop = asyncio.get_running_loop()
             if wanted:
@@ -54,10 +61,15 @@ class Person:
         self._typed += data
         if not data:  # end of input: nobody is there any more
             self._typed += b"\n"
+            self.gone = not self._open
         while b"\n" in self._typed and self._open:
             line, _, self._typed = self._typed.partition(b"\n")
             self._answer(line.decode(errors="replace").strip())
-        self._read_while_asked()
+        if self._said is not None and not self._open:
+            lines, _, self._typed = self._typed.rpartition(b"\n")
+            if text := lines.decode(errors="replace").strip():
+                self._said(text)
+        self._read_while(wanted=bool(self._open) or self._listens())
 
     def _answer(self, line: str) -> None:
         key = next(iter(self._open))

@@ -145,6 +145,8 @@ async def show(turn: Turn, printer: Printer, person: Person | None = None) -> No
     view = TerminalView()
     printer.start()
     try:
+        if person is not None:
+            person.notice(turn, ())
         async for batch in turn.follow():
             pieces = view.feed(recorded.event for recorded in batch)
             printer.show(pieces)

@@ -52,6 +52,12 @@ def unpacked(turn: str, rows: Iterable[Row]) -> Iterator[Recorded]:
             yield from _pieces(turn, row, event, row.growth)
 
 
+def whole(event: str) -> Event:
+    """All of a row as one event."""
+    decoded: Event = _decode(event)
+    return decoded
+
+
 def _growing(recorded: Recorded) -> tuple[int, int] | None:
     event = recorded.event
     return (event.call, event.part) if type(event) is PartGrew else None

@@ -70,7 +70,8 @@ class SessionStore:
     def recent_turns(self, session: str, most_chars: int) -> list[list[Recorded]]:
         """The latest turns that fit into so much of a model's context, newest last, and every one that is open.
 
-        Only these are read, however long the session is.
+        Only these are read, however long the session is, and growth may come in one event where it was many: what
+        they fold to is the same.
         """
         ahead = self._open(session).turns()
         recent = []
@@ -80,7 +81,7 @@ class SessionStore:
                 recent.append(entries)
         with self._database.reading() as connection:
             places = tables.latest_turns(connection, session, most_chars, ahead)
-            recent += [tables.entries(connection, place) for place in places]
+            recent += [tables.joined(connection, place) for place in places]
         return recent[::-1]
 
     def release(self, session: str) -> bool:

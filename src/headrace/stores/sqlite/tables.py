@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from headrace.events import Recorded
 from headrace.limits import SEARCH_MOST, SEARCH_QUERY_MAX_CHARS, SEARCH_QUOTE_CHARS
 from headrace.stores.sqlite.digest import Digest, title
-from headrace.stores.sqlite.packing import Row, unpacked
+from headrace.stores.sqlite.packing import Row, unpacked, whole
 from headrace.stores.sqlite.sql import query
 
 # Scripts that put no spaces between words, which an index of words cannot look into.
@@ -122,6 +122,12 @@ def entries(connection: sqlite3.Connection, place: Place, after: int = 0) -> lis
     """The turn's log after number `after`."""
     rows = map(Row._make, connection.execute(query("events"), (place.id, after)))
     return [recorded for recorded in unpacked(place.turn, rows) if recorded.seq > after]
+
+
+def joined(connection: sqlite3.Connection, place: Place) -> list[Recorded]:
+    """The turn's log with adjacent growth of a part in one event: it folds to the same, and costs its words only."""
+    rows = connection.execute(query("events"), (place.id, 0))
+    return [Recorded(place.turn, last, at, whole(event)) for _, last, at, event, _ in rows]
 
 
 def search(connection: sqlite3.Connection, text: str) -> list[Found]:
