@@ -138,21 +138,29 @@ async def test_while_a_tool_runs(tmp_path: Path) -> None:
 async def slow_hub() -> AsyncIterator[str]:
     """A hub that begins to send the default model's weights, and goes on with a few bytes at a time."""
 
+    answering: set[asyncio.Task[None]] = set()
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 491400064\r\n\r\nGGUF")
-        with contextlib.suppress(ConnectionError):
+        task = asyncio.current_task()
+        assert task is not None
+        answering.add(task)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 491400064\r\n\r\nGGUF")
             while not writer.is_closing():
                 writer.write(bytes(1000))
                 await writer.drain()
                 await asyncio.sleep(0.05)
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        await asyncio.gather(*answering)
 
 
 async def test_while_weights_are_fetched(tmp_path: Path) -> None:
