@@ -270,6 +270,20 @@ async def test_a_full_disk_ends_the_turn_and_says_so(tmp_path: Path) -> None:
         assert (await served.get("/v1/sessions/trip"))[0] == 200
 
 
+async def test_what_is_kept_no_longer_goes_while_the_server_runs(tmp_path: Path) -> None:
+    async with api(tmp_path) as served:
+        for name in ("old", "new"):
+            body = ask("x" * 600_000)
+            await served.post(CHAT, body, {"X-Headrace-Session": name})
+    async with api(tmp_path, more="sessions: {max_megabytes: 1}") as served:
+        left = ["new", "old"]
+        async with asyncio.timeout(10):
+            while len(left) > 1:
+                _, kept = await served.get("/v1/sessions")
+                left = [row["name"] for row in kept["data"]]
+    assert left == ["new"]
+
+
 # --- the server's own end
 
 

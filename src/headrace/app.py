@@ -266,7 +266,7 @@ class App:
             attended=acting.attended,
             files=files,
             memory=remembered,
-            today=time.strftime("%A, %d %B %Y"),
+            today=time.strftime("%A, %d %B %Y", time.localtime(self._clock.now())),
         )
         return (SystemMessage(system_prompt(scene)),)
 

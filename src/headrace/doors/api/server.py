@@ -11,6 +11,7 @@ the door shuts.
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -31,8 +32,17 @@ from headrace.doors.api.openapi import description
 from headrace.doors.api.responses import ResponsesEndpoint
 from headrace.doors.api.turns import Turns
 from headrace.doors.api.wired import Wired
-from headrace.errors import Cause, UserError
-from headrace.limits import API_BODY_MAX_BYTES, API_KEEPALIVE_S, API_LAST_WORDS_S, API_PULSE_S, API_STOP_S
+from headrace.errors import Cause, HeadraceError, UserError
+from headrace.limits import (
+    API_BODY_MAX_BYTES,
+    API_KEEPALIVE_S,
+    API_LAST_WORDS_S,
+    API_PULSE_S,
+    API_STOP_S,
+    API_TIDY_S,
+)
+
+_log = logging.getLogger(__name__)
 
 SHUT_DOWN: Final = Cause("shutdown", "The server was shut down while the turn was running.")
 
@@ -64,7 +74,7 @@ class Server:
         self._desk = Desk(wired, self._turns, keepalive_s)
         self._gate = Gate(settings, self.host, self.key.secret, wired.clock)
         self._runner: web.AppRunner | None = None
-        self._pulse: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
         self._started_at = int(wired.clock.now())
 
     async def start(self) -> None:
@@ -85,16 +95,19 @@ class Server:
             await self._runner.cleanup()
             raise _not_listening(self.host, self.port, error) from error
         self.port = self._runner.addresses[0][1]
-        self._pulse = asyncio.create_task(self._beat(), name="pulse of the API")
+        self._beside = [
+            asyncio.create_task(self._beat(), name="pulse of the API"),
+            asyncio.create_task(self._tidy(), name="retention"),
+        ]
 
     async def stop(self, patience_s: float = API_STOP_S) -> None:
         """Begin nothing new, let what runs end within `patience_s`, tell those who follow, and shut."""
         await self._turns.drain(patience_s, SHUT_DOWN)
         if self._runner is not None:
             await self._runner.cleanup()  # waits for streams that still write
-        if self._pulse is not None:
-            self._pulse.cancel()
-            await asyncio.wait([self._pulse])
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
 
     @property
     def url(self) -> str:
@@ -142,6 +155,15 @@ class Server:
             self._metrics.lag(max(0.0, now - due))
             due = now
             self._desk.pulse()
+
+    async def _tidy(self) -> None:
+        """A server lives long; what is too old goes while it runs."""
+        while True:
+            try:
+                await self._wired.tidy()
+            except HeadraceError as error:  # the next time may find it mended
+                _log.warning("what is too old is still kept: %s", error)
+            await self._wired.clock.sleep(API_TIDY_S)
 
     # --- small endpoints
 

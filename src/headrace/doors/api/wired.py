@@ -41,3 +41,6 @@ class Wired(Protocol):
         """Read the session anew when it is next asked for, because what is kept of it has changed."""
 
     def store(self) -> SessionStore: ...
+
+    async def tidy(self) -> None:
+        """Delete what the configuration says is kept no longer."""
