@@ -114,8 +114,8 @@ def user_message(text: str) -> UserMessage:
 # --- events -------------------------------------------------------------------------------------------
 
 
-class _Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
-    pass
+class _Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
+    """Frozen values hold no circles, and there are many of them: the collector need not look at any."""
 
 
 class TurnOpened(_Event, frozen=True, tag="turn_opened"):
@@ -171,7 +171,7 @@ class PartStarted(_Event, frozen=True, tag="part_started"):
     name: str = ""
 
 
-class PartGrew(_Event, frozen=True, tag="part_grew", gc=False):
+class PartGrew(_Event, frozen=True, tag="part_grew"):
     call: int
     part: int
     text: str
@@ -330,7 +330,7 @@ Event = (
 EVENTS: Final[tuple[type[Event], ...]] = get_args(Event)
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A fact and its place: the `seq`-th event of `turn`, known since `at` (seconds since 1970)."""
 
     turn: str

@@ -321,6 +321,8 @@ API_STOP_S: Final = 30.0
 API_LAST_WORDS_S: Final = 5.0
 # How often it is looked at what another process has written of a turn that is followed here.
 API_LOOK_S: Final = 0.25
+# How long a thread may keep the interpreter while the loop waits for it; Python's own 5 ms are ten deltas of a stream.
+API_SWITCH_S: Final = 0.0005
 # How often a server deletes what is kept no longer.
 API_TIDY_S: Final = 3600.0
 # What a list shows at once.

@@ -11,8 +11,10 @@ the door shuts.
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO
@@ -39,6 +41,7 @@ from headrace.limits import (
     API_LAST_WORDS_S,
     API_PULSE_S,
     API_STOP_S,
+    API_SWITCH_S,
     API_TIDY_S,
 )
 
@@ -229,10 +232,20 @@ async def signalled() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(kind)
 
 
+def _steady() -> None:
+    """Keep the loop from being held up: the collector does not go through what was loaded at the start again and again,
+    and a thread that takes turns into the database hands back soon.
+    """
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(API_SWITCH_S)
+
+
 async def serve(server: Server, out: TextIO, err: TextIO) -> int:
     """Until a signal says to stop; returns the exit status."""
     async with signalled() as stopping:
         await server.start()
+        _steady()
         if server.key.made is not None:
             err.write(f"The key of this API is {server.key.secret}\nIt is kept in {server.key.made}.\n")
             err.flush()
