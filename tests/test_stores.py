@@ -15,7 +15,7 @@ from headrace.events import Event, Recorded, user_message
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.session import Session
 from headrace.runtime.turn import Turn
-from headrace.stores.journal import BrokenJournal, SessionBusy
+from headrace.stores.journal import BrokenJournal, JournalFile, SessionBusy, Tail
 from headrace.stores.sqlite.live import by_turn
 from headrace.testing.modelserver import Reply, Say, Script
 from headrace.turn.log import Log
@@ -92,6 +92,40 @@ def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "sessions").write_text("a file stands here")
     with pytest.raises(StoreError, match="cannot be written"):
         JournalStore(tmp_path / "sessions").append("s", [])
+
+
+@given(
+    st.lists(st.one_of(TURN, st.just("look"), st.just("clear"), st.just("reopen")), max_size=12), st.data()
+)
+def test_a_tail_reads_every_line_once_whatever_the_writer_does(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[list[Event] | str], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("s")
+    tail, file = Tail(folder, "s"), JournalFile(folder, "s")
+    written: list[Recorded] = []
+    seen: list[Recorded] = []
+    for number, step in enumerate([*steps, "look"]):
+        if isinstance(step, list):
+            batch = recorded(step, f"turn_{number}")
+            cut = data.draw(st.integers(0, len(batch)))
+            for part in (batch[:cut], batch[cut:]):
+                file.append(part)
+                written += part
+                if cut % 2:
+                    seen += tail.more()[0]
+        elif step == "look":
+            added, anew = tail.more()
+            seen += added
+            assert anew or seen == written
+        else:
+            seen += tail.more()[0]
+            if step == "clear":
+                file.clear()
+            else:
+                file.close()
+                file = JournalFile(folder, "s")
+    file.close()
+    assert seen == written
 
 
 class FullAfter:

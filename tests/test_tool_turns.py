@@ -304,8 +304,10 @@ async def test_an_approval_survives_its_door_and_is_answered_at_another(tmp_path
         assert turn.approve(asking.key, allowed=True, by="another door")
         await finished(turn)
         after = [r async for batch in turn.follow(seen) for r in batch]
-        assert Settled(asking.key) in one.feed(r.event for r in after)
-        assert Settled(asking.key) in other.feed(r.event for r in turn.log.since(0))
+        assert Settled(asking.key, "allowed by another door") in one.feed(r.event for r in after)
+        assert Settled(asking.key, "allowed by another door") in other.feed(
+            r.event for r in turn.log.since(0)
+        )
         assert len(tool.runs) == 1
         assert not turn.approve(asking.key, allowed=False, by="late")
 

@@ -290,6 +290,12 @@ class App:
         if session is not None and not session.busy:
             self._passes(self._sessions.pop(name))
 
+    def leave(self, name: str) -> None:
+        """Let other processes write the session, if nothing runs in it here."""
+        session = self._sessions.get(name)
+        if session is not None and not session.busy and self.store().release(name):
+            self._passes(self._sessions.pop(name))
+
     def store(self) -> "SessionStore":
         """What is kept; what a dead process left open in it is closed first."""
         if self._store is None:

@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_chat(commands)
     _add_ask(commands)
     _add_serve(commands)
+    _add_follow(commands)
     _add_sessions(commands)
     _add_models(commands)
     _add_doctor(commands)
@@ -177,6 +178,68 @@ def _serve(arguments: argparse.Namespace) -> int:
             return await serve(server, sys.stdout, sys.stderr)
         finally:
             await app.close()
+
+    return _run(work())
+
+
+def _add_follow(commands: Any) -> None:
+    follow = commands.add_parser(
+        "follow",
+        help="watch a turn that was started elsewhere, answer what it asks, stop it",
+        description="Attach to a turn that a server runs (`headrace serve`), whoever has started it: what it has said\n"
+        "is shown again, then what it says as it comes, and what it asks can be answered here. With a session,\n"
+        "it is the turn that runs in it, or its latest; with nothing, the one that runs on the server.\n\n"
+        "Ctrl-C leaves, and the turn goes on. A second Ctrl-C within two seconds stops the turn, as --stop does.",
+        epilog="examples:\n  headrace follow                 # the turn that runs\n"
+        "  headrace follow trip            # the session trip\n"
+        "  headrace follow trip --keep     # and every turn that comes after\n"
+        "  headrace follow --stop trip\n"
+        "  headrace follow turn_19a3 --json --after 120\n"
+        f"  headrace follow --url http://192.168.1.5:8700\n\n{_STATUS}"
+        "A follower that leaves has the status 0.\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    follow.add_argument("name", nargs="?", default="", metavar="SESSION or TURN", help="what to follow")
+    follow.add_argument("--after", metavar="N", type=_count, default=0, help="show what came after event N")
+    either = follow.add_mutually_exclusive_group()
+    either.add_argument(
+        "--keep", action="store_true", help="go on with the session's next turns, until Ctrl-C"
+    )
+    either.add_argument("--stop", action="store_true", help="stop the turn instead")
+    follow.add_argument(
+        "--json",
+        action="store_true",
+        help="print the turn's log instead, one JSON object a line; ask nothing",
+    )
+    follow.add_argument(
+        "--thoughts", action="store_true", help="show the model's reasoning on standard error"
+    )
+    follow.add_argument("--url", metavar="URL", help="the server; the one of this configuration if left out")
+    follow.set_defaults(run=_follow)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 12:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of an event")
+    return int(text)
+
+
+def _follow(arguments: argparse.Namespace) -> int:
+    from headrace.config import home_dir, load
+    from headrace.doors.terminal.follow import Wanted, follow
+    from headrace.doors.terminal.remote import Server, address, address_of, key_of
+    from headrace.runtime.clock import SystemClock
+
+    async def work() -> int:
+        home = home_dir(os.environ)
+        api = load(home, os.environ).api
+        url = address(arguments.url) if arguments.url else address_of(api)
+        wanted = Wanted(
+            arguments.name, arguments.after, keep=arguments.keep, stop=arguments.stop,
+            as_json=arguments.json, thoughts=arguments.thoughts, elsewhere=bool(arguments.url),
+        )  # fmt: skip
+        async with Server(url, key_of(api, home, os.environ), SystemClock()) as server:
+            return await follow(server, wanted, sys.stdin, sys.stdout, sys.stderr)
 
     return _run(work())
 

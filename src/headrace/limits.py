@@ -327,3 +327,24 @@ API_SWITCH_S: Final = 0.0005
 API_TIDY_S: Final = 3600.0
 # What a list shows at once.
 API_LIST_MOST: Final = 200
+
+# --- following a turn from a terminal -----------------------------------------------------------------
+
+# How long a server may take to let a follower in, or to answer it; ending a turn's tools takes a few seconds.
+FOLLOW_CONNECT_S: Final = 10.0
+FOLLOW_ANSWER_S: Final = 60.0
+# A stream that is silent for as long has lost its server, which writes a comment every API_KEEPALIVE_S.
+FOLLOW_SILENCE_S: Final = 35.0
+# Pauses between tries to come back, growing from the first to the longest, and how long it is tried: a server that is
+# started again is there within seconds, a machine within a minute or two.
+FOLLOW_PAUSE_FIRST_S: Final = 0.25
+FOLLOW_PAUSE_MOST_S: Final = 5.0
+FOLLOW_PATIENCE_S: Final = 120.0
+# A connection that has held for as long is a new beginning, though nothing came: a turn may wait long for a person.
+FOLLOW_STEADY_S: Final = 10.0
+# How long a second Ctrl-C is waited for, which stops the turn instead of leaving it.
+FOLLOW_PRESS_S: Final = 2.0
+# How often it is looked whether a session has a further turn.
+FOLLOW_LOOK_S: Final = 1.0
+# The largest answer or event: a list of turns, a turn's opening with the pictures of a request in it.
+FOLLOW_MAX_BYTES: Final = 2 * API_BODY_MAX_BYTES

@@ -38,6 +38,8 @@ from headrace.errors import ConfigError
 from headrace.limits import CONFIG_MAX_BYTES, REFERENCES_MOST, STREAM_RETRIES_MAX
 
 FILE_NAME: Final = "config.yaml"
+API_KEY_FILE: Final = "api_key"
+"""Beside it: the key of the API, where no variable has one."""
 HOME: Final = "HEADRACE_HOME"
 STREAM_RETRIES: Final = "HEADRACE_STREAM_RETRIES"
 

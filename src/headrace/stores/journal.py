@@ -4,7 +4,8 @@ Theory of operation. `<folder>/<session>.jsonl` is written with one `write` a ba
 follower has seen is with the operating system by then and survives a killed process. A process that died in the middle
 of a write leaves half a line: opening takes it off, and nothing else, because half a line was never shown to anybody.
 A file has one writer at a time; a second process that opens the same session is told so. Readers need no leave: `peek`
-reads the whole lines of a file that somebody may be writing, emptying or removing at that moment.
+reads the whole lines of a file that somebody may be writing, emptying or removing at that moment, and a `Tail` reads
+each of them once.
 
     A  none or empty  --open-->  B  held by its writer  --append-->  C  held, with lines  --clear-->  B
     B  --close-->  A, the empty file removed        C  --close, kill-->  D  lines without a writer  --open-->  C
@@ -50,6 +51,8 @@ else:
 
 _NAME: Final = re.compile(r"[\w][\w.-]{0,99}")
 _SUFFIX: Final = ".jsonl"
+# Enough for the turn's name and the moment of its opening, with which every line begins.
+_FILLING_BYTES: Final = 256
 
 
 class SessionBusy(UserError):
@@ -153,6 +156,42 @@ def peek(folder: Path, session: str) -> list[Recorded]:
         os.close(descriptor)
 
 
+class Tail:
+    """Reads what somebody else writes as it grows; after the file was emptied, from its start again."""
+
+    def __init__(self, folder: Path, session: str) -> None:
+        self._path = path_of(folder, session)
+        self._filling = b""  # the start of the first line, which no two fillings share
+        self._read = 0
+
+    def more(self) -> tuple[list[Recorded], bool]:
+        """What was added, and whether it was read from the start, as it is with every look at an empty file."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            self._filling, self._read = b"", 0
+            return [], True
+        except OSError as error:
+            raise StoreError(str(self._path), error) from error
+        try:
+            while True:
+                if self._filling != (filling := _filling(descriptor)) or not filling:
+                    self._filling, self._read = filling, 0
+                start = self._read
+                data = _bytes(descriptor, os.fstat(descriptor).st_size - start, start)
+                if _filling(descriptor) == filling:
+                    break
+        finally:
+            os.close(descriptor)
+        data = data[: data.rfind(b"\n") + 1]
+        self._read += len(data)
+        return _decoded(data, self._path), start == 0
+
+
+def _filling(descriptor: int) -> bytes:
+    return _bytes(descriptor, _FILLING_BYTES).partition(b"\n")[0]
+
+
 def _held(path: Path, session: str) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -181,8 +220,8 @@ def _whole(descriptor: int) -> int:
     return 0
 
 
-def _bytes(descriptor: int, most: int) -> bytes:
-    os.lseek(descriptor, 0, os.SEEK_SET)
+def _bytes(descriptor: int, most: int, start: int = 0) -> bytes:
+    os.lseek(descriptor, start, os.SEEK_SET)
     pieces = []
     while most > 0 and (piece := os.read(descriptor, min(most, READ_BYTES))):
         pieces.append(piece)

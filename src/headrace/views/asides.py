@@ -15,6 +15,8 @@ from headrace.events import (
     ApprovalGiven,
     CallStarted,
     Event,
+    InputAdded,
+    Message,
     NoticeShown,
     PartGrew,
     PartStarted,
@@ -22,8 +24,11 @@ from headrace.events import (
     QuestionAnswered,
     QuestionAsked,
     ReplyEnded,
+    TextContent,
     ToolFinished,
     ToolStarted,
+    TurnOpened,
+    UserMessage,
 )
 
 
@@ -46,6 +51,8 @@ class Settled(NamedTuple):
     """What was asked has been answered, here or elsewhere."""
 
     key: str
+    how: str = ""
+    """Who has answered, and what: a line for those who did not. Empty where nobody has."""
 
 
 Told = Aside | Asking | Settled
@@ -65,6 +72,23 @@ def harmless(text: str) -> str:
 def harmless_json(text: str) -> str:
     """JSON that means the same, with everything a terminal would obey written as an escape."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def asked(event: Event) -> list[str]:
+    """What people say with it, each message as one text."""
+    return [
+        text
+        for message in (event.input if isinstance(event, TurnOpened | InputAdded) else ())
+        if (text := _words(message))
+    ]
+
+
+def _words(message: Message) -> str:
+    if not isinstance(message, UserMessage):
+        return ""
+    return "\n".join(
+        content.text if isinstance(content, TextContent) else "(attachment)" for content in message.content
+    )
 
 
 def _picture(found: re.Match[str]) -> str:
@@ -111,10 +135,11 @@ class Asides:
                 return [Asking("approval", approval, harmless(" ".join(summary.split())))]
             case QuestionAsked(question, text=text, choices=choices):
                 return [Asking("question", question, harmless(text), tuple(map(harmless, choices)))]
-            case ApprovalGiven(approval, verdict):
-                return [Settled(approval), *([] if verdict == "allowed" else [Aside(f"not run: {verdict}")])]
-            case QuestionAnswered(question):
-                return [Settled(question)]
+            case ApprovalGiven(approval, verdict, by):
+                settled = Settled(approval, _short(f"{verdict} by {by}") if by else "")
+                return [settled, *([] if verdict == "allowed" else [Aside(f"not run: {verdict}")])]
+            case QuestionAnswered(question, text, by):
+                return [Settled(question, _short(f"answered by {by}: {text}") if by else "")]
             case _:
                 pass
         return []

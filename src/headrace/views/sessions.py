@@ -12,18 +12,13 @@ from typing import Final, NamedTuple
 
 from headrace.events import (
     Event,
-    InputAdded,
-    Message,
     NoticeShown,
     Recorded,
-    TextContent,
     ToolFinished,
     ToolStarted,
     TurnClosed,
-    TurnOpened,
-    UserMessage,
 )
-from headrace.views.asides import Aside, harmless
+from headrace.views.asides import Aside, asked, harmless
 from headrace.views.terminal import Answer, TerminalView
 
 When = Callable[[float], str]
@@ -71,7 +66,7 @@ def turn_text(entries: Sequence[Recorded]) -> str:
     view = TerminalView()
     out: list[str] = []
     for recorded in entries:
-        out += [f"> {line}\n" for text in _asked(recorded.event) for line in harmless(text).split("\n")]
+        out += [f"> {line}\n" for text in asked(recorded.event) for line in harmless(text).split("\n")]
         for piece in view.feed([recorded.event]):
             match piece:
                 case Answer(text):
@@ -115,7 +110,7 @@ def _paragraphs(entries: Sequence[Recorded]) -> Iterator[str]:
 
 def _beside(event: Event, runs: dict[tuple[int, int], ToolStarted]) -> Iterator[str]:
     """What stands between the paragraphs of an answer."""
-    for text in _asked(event):
+    for text in asked(event):
         yield "\n".join(f"> {line}".rstrip() for line in harmless(text).split("\n"))
     match event:
         case NoticeShown(text=text):
@@ -138,22 +133,6 @@ def _fenced(text: str) -> str:
     longest = max((len(found) for found in _FENCES.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text.rstrip(chr(10))}\n{fence}"
-
-
-def _asked(event: Event) -> list[str]:
-    return [
-        text
-        for message in (event.input if isinstance(event, TurnOpened | InputAdded) else ())
-        if (text := _words(message))
-    ]
-
-
-def _words(message: Message) -> str:
-    if not isinstance(message, UserMessage):
-        return ""
-    return "\n".join(
-        content.text if isinstance(content, TextContent) else "(attachment)" for content in message.content
-    )
 
 
 def _closed(entries: Sequence[Recorded]) -> TurnClosed | None:

@@ -4,7 +4,8 @@ Theory of operation. Events go in, pieces come out, in order and only ever appen
 output, what `views.asides` tells on standard error. What a model wrote can never control the terminal: every control
 character but line feeds and tabs is replaced by a picture of itself before it leaves this module. Newlines that lead
 an answer are taken off. Replies are joined as in `turn.folds`: a paragraph apart, unless one goes on where another was
-cut. What a tool prints is shown a line at a time, the first lines of it.
+cut. What a tool prints is shown a line at a time, the first lines of it. What was asked, and that whoever asked has
+left, is told to those who watch somebody else's turn.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 
 from headrace.events import (
     Event,
+    InputAdded,
     PartGrew,
     PartKind,
     PartStarted,
@@ -20,10 +22,11 @@ from headrace.events import (
     ToolFinished,
     ToolPrinted,
     TurnClosed,
+    TurnOpened,
 )
 from headrace.limits import TOOL_SHOWN_MAX_LINES
 from headrace.turn.folds import goes_on
-from headrace.views.asides import LINE_CHARS, Aside, Asides, Asking, Settled, cut, harmless
+from headrace.views.asides import LINE_CHARS, Aside, Asides, Asking, Settled, asked, cut, harmless
 
 
 class Answer(NamedTuple):
@@ -38,7 +41,13 @@ class Thought(NamedTuple):
     text: str
 
 
-Piece = Answer | Aside | Asking | Settled | Thought
+class Quote(NamedTuple):
+    """What somebody has asked."""
+
+    text: str
+
+
+Piece = Answer | Aside | Asking | Quote | Settled | Thought
 
 
 class _Output:
@@ -76,7 +85,9 @@ _RETURN: Final = "\r"
 class TerminalView:
     """Feed events, get pieces to write."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, elsewhere: bool = False) -> None:
+        """Of a turn that was started here, or elsewhere."""
+        self._elsewhere = elsewhere
         self._asides = Asides()
         self._kinds: dict[tuple[int, int], PartKind] = {}
         self._begun = False
@@ -99,8 +110,13 @@ class TerminalView:
             case ReplyCut(call) | ReplyEnded(call) if call not in self._asides.calls:
                 self._goes_on = goes_on(event)
             case TurnClosed(outcome, cause):
-                if outcome != "stop" and cause.code != "client_disconnected":  # who left is told nothing
+                told = self._elsewhere or cause.code != "client_disconnected"  # who left is told nothing
+                if outcome != "stop" and told:
                     out.append(Aside(harmless(f"{outcome}: {cause.message}")))
+            case TurnOpened():  # a client that keeps the conversation itself sends all of it
+                self._quote(asked(event)[-1:], out)
+            case InputAdded():
+                self._quote(asked(event), out)
             case ToolPrinted(call, part, text):
                 out += self._printed.setdefault((call, part), _Output()).feed(text)
             case ToolFinished(call, part):
@@ -109,6 +125,10 @@ class TerminalView:
                 out += self._asides.feed(event)
             case _:
                 out += self._asides.feed(event)
+
+    def _quote(self, texts: Iterable[str], out: list[Piece]) -> None:
+        if self._elsewhere:
+            out += [Quote(harmless(text)) for text in texts]
 
     def _grew(self, call: int, kind: PartKind, text: str, out: list[Piece]) -> None:
         if kind == "reasoning":

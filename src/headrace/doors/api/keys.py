@@ -6,13 +6,12 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from headrace.config.loading import API_KEY_FILE
 from headrace.config.schema import Api
 from headrace.errors import ConfigError, StoreError
 from headrace.limits import API_KEY_LEAST_CHARS
-
-FILE: Final = "api_key"
 
 
 class Key(NamedTuple):
@@ -55,7 +54,7 @@ def _check_exposed(api: Api, host: str, given: str) -> None:
 
 def _kept(home: Path) -> Key:
     """The key of the home folder, made on the first start; nobody else on this machine may read it."""
-    path = home / FILE
+    path = home / API_KEY_FILE
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.suppress(FileNotFoundError):
@@ -63,7 +62,7 @@ def _kept(home: Path) -> Key:
                 return Key(secret)
             path.unlink()  # a full disk has left it empty
         secret = secrets.token_urlsafe(32)
-        draft = home / f".{FILE}.{secrets.token_hex(4)}"
+        draft = home / f".{API_KEY_FILE}.{secrets.token_hex(4)}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "w") as file:

@@ -7,6 +7,7 @@ one of its own; with `store: false` it lives in memory and is gone soon after it
 import asyncio
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from headrace.doors.api import answers, chat_request
@@ -52,9 +53,10 @@ class NativeEndpoints:
         return answers.json(_row(held), 202, desk.headers(held))
 
     async def turns(self, _: web.Request) -> web.StreamResponse:
-        """Those of this process, latest first."""
-        rows = [_row(held) for held in self._desk.turns.all_held()]
-        return answers.json({"object": "list", "data": rows[::-1][:API_LIST_MOST]})
+        """Those of this process: what runs before what has ended, latest first."""
+        held = self._desk.turns.all_held()[::-1]
+        held.sort(key=lambda each: each.closed)
+        return answers.json({"object": "list", "data": [_row(each) for each in held[:API_LIST_MOST]]})
 
     async def turn(self, request: web.Request) -> web.StreamResponse:
         held = self._desk.turns.held(request.match_info["turn"])
@@ -144,11 +146,13 @@ def _asked(body: dict[str, Any]) -> Asked:
     options = {name: body.get(name) for name in ("max_tokens", "temperature", "reasoning_effort")}
     model = body.get("model") or AGENT_MODEL
     asked = chat_request.read({"model": model, "messages": messages, **options})
+    asked = msgspec.structs.replace(asked, background=True)  # nobody has to stay for it to go on
     return asked.news() if body.get("session") else asked
 
 
 def _row(held: Held) -> dict[str, Any]:
-    return _state(held.turn.log.since(0, 1)[0], held.turn.folded())
+    state = _state(held.turn.log.since(0, 1)[0], held.turn.folded())
+    return {**state, "runs_here": not held.closed}
 
 
 def _state(first: Recorded, folded: Folded) -> dict[str, Any]:
@@ -166,6 +170,7 @@ def _state(first: Recorded, folded: Folded) -> dict[str, Any]:
         "answer": folded.answer_text() or folded.refusal_text(),
         "outcome": closed.outcome if closed else None,
         "cause": closed.cause.message if closed else None,
+        "runs_here": False,
     }
 
 

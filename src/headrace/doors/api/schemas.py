@@ -249,6 +249,10 @@ TURN: Final[Schema] = {
         "answer": TEXT,
         "outcome": nullable(TEXT),
         "cause": nullable(TEXT),
+        "runs_here": {
+            "type": "boolean",
+            "description": "Whether this server runs it now, so that it can be stopped and answered here.",
+        },
     },
 }
 

@@ -10,7 +10,7 @@ come back to it. What its last follower's leaving means is said when it begins:
                                                       '-- not: stopped, after its grace
 
 Stored turns outlive being held; they are read from the store, and one that another process writes is followed by
-looking at what it has written.
+looking at what it has written. If that process is gone, the turn is closed as what it is: crashed.
 """
 
 import asyncio
@@ -30,13 +30,14 @@ from headrace.config.schema import Api
 from headrace.doors.api.asked import Asked, Refused
 from headrace.doors.api.metrics import Metrics
 from headrace.doors.api.wired import Wired
-from headrace.errors import Cause, ConfigError
+from headrace.errors import Cause, ConfigError, UserError
 from headrace.events import Message
 from headrace.limits import API_IDEMPOTENT_MOST, API_LINGER_S, API_LOOK_S
 from headrace.ports import ProtocolName, Timer
 from headrace.runtime.question import Acting
 from headrace.runtime.session import Manner
 from headrace.runtime.turn import Turn
+from headrace.stores.sqlite.watched import Watched
 from headrace.turn.folds import fold
 from headrace.turn.log import Log
 
@@ -245,16 +246,20 @@ class Turns:
             with self.followed(held, cause):
                 yield held.turn.log
             return
-        session, log = await asyncio.to_thread(self._stored, turn)
-        if log.closed is not None:
-            yield log
+        running = self._wired.turn(turn)
+        if running is not None and running.log.closed is None:  # the session has begun it by itself
+            yield running.log
             return
-        looking = asyncio.create_task(self._look(log, session))
+        session, log = await asyncio.to_thread(self._stored, turn)
         try:
-            yield log
-        finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            async with (
+                asyncio.TaskGroup() as group
+            ):  # who follows a log that cannot be looked at learns of it
+                looking = group.create_task(self._look(log, session))
+                yield log
+                looking.cancel()
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     def _stored(self, turn: str) -> tuple[str, Log]:
         store = self._wired.store()
@@ -266,11 +271,32 @@ class Turns:
 
     async def _look(self, log: Log, session: str) -> None:
         """Bring the log up to what another process writes."""
-        store = self._wired.store()
+        watched = self._wired.store().watch(session, log.turn, len(log))
         while log.closed is None:
-            for entry in await asyncio.to_thread(store.since, session, log.turn, len(log)):
-                log.append(entry.event, entry.at)
+            if not (
+                await self._caught_up(log, watched)
+                or self._is_written(session)
+                or await self._caught_up(log, watched)  # with the end it has got for want of a writer
+            ):
+                raise no_turn(log.turn)  # it was deleted
             await self._wired.clock.sleep(API_LOOK_S)
+
+    @staticmethod
+    async def _caught_up(log: Log, watched: Watched) -> bool:
+        """Whether there was anything new."""
+        news = await asyncio.to_thread(watched.more)
+        for entry in news:
+            log.append(entry.event, entry.at)
+        return bool(news)
+
+    def _is_written(self, session: str) -> bool:
+        """Whether another process writes the session; if none does, what was left open in it is closed."""
+        try:
+            self._wired.session(session)
+        except UserError:  # it is busy
+            return True
+        self._wired.leave(session)
+        return False
 
     # --- letting go
 

@@ -40,6 +40,12 @@ class Wired(Protocol):
     def forget(self, name: str) -> None:
         """Read the session anew when it is next asked for, because what is kept of it has changed."""
 
+    def leave(self, name: str) -> None:
+        """Let other processes write the session, if nothing runs in it here."""
+
+    def turn(self, turn_id: str) -> Turn | None:
+        """A turn of this process that somebody still holds."""
+
     def store(self) -> SessionStore: ...
 
     async def tidy(self) -> None:

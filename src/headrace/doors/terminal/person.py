@@ -9,15 +9,24 @@ the turn as ever, and with it whatever it asked.
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
-from headrace.runtime.turn import Turn
 from headrace.views.asides import Asking, Settled
 from headrace.views.terminal import Piece
 
 BY: Final = "terminal"
 _YES: Final = frozenset({"y", "yes"})
 _READ_BYTES: Final = 4096
+
+
+class Asker(Protocol):
+    """A turn that asks, in this process or elsewhere."""
+
+    def approve(self, approval: str, *, allowed: bool, by: str) -> bool:
+        """Answer an approval; whether it could still be."""
+
+    def answer(self, question: str, text: str, by: str) -> bool:
+        """Answer a question; whether it could still be."""
 
 
 class Person:
@@ -27,11 +36,11 @@ class Person:
         self._said = said
         self.gone = False
         """Whether the input has ended while nothing was asked."""
-        self._open: dict[str, tuple[Turn, Asking]] = {}
+        self._open: dict[str, tuple[Asker, Asking]] = {}
         self._typed = b""
         self._reading = False
 
-    def notice(self, turn: Turn, pieces: Iterable[Piece]) -> None:
+    def notice(self, turn: Asker, pieces: Iterable[Piece]) -> None:
         """Take up what is asked, and drop what has been answered."""
         for piece in pieces:
             if isinstance(piece, Asking):

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TextIO
 
 from headrace import events
@@ -13,7 +13,7 @@ from headrace.errors import Cause
 from headrace.events import Recorded
 from headrace.runtime.turn import Turn
 from headrace.views.asides import Aside, Asking, Settled, harmless_json
-from headrace.views.terminal import Answer, Piece, TerminalView, Thought
+from headrace.views.terminal import Answer, Piece, Quote, TerminalView, Thought
 
 STOPPED: Final = Cause("stopped", "You stopped the turn.")
 GONE: Final = Cause("client_disconnected", "Whoever read the answer closed the pipe.")
@@ -21,6 +21,7 @@ GONE: Final = Cause("client_disconnected", "Whoever read the answer closed the p
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINNER_STEP_S: Final = 0.1
 _CLEAR: Final = "\r\x1b[K"
+_QUOTED_LINES: Final = 12
 
 
 class Printer:
@@ -62,6 +63,8 @@ class Printer:
                     self._thought(text)
                 case Asking(kind, _, text, choices):
                     self._asking(kind, text, choices)
+                case Quote(text):
+                    self._quote(text)
                 case Settled():
                     pass
         self._out.flush()
@@ -88,13 +91,26 @@ class Printer:
 
     def _aside(self, text: str) -> None:
         self._clear()
+        self._end_line()
+        self._err.write(f"· {text}\n")
+        self._waits = True
+
+    def _quote(self, text: str) -> None:
+        self._clear()
+        self._end_line()
+        lines = text.splitlines() or [""]
+        self._err.writelines(f"> {line}\n" for line in lines[:_QUOTED_LINES])
+        if len(lines) > _QUOTED_LINES:
+            self._err.write(f"> ({len(lines) - _QUOTED_LINES} more lines)\n")
+        self._waits = True
+
+    def _end_line(self) -> None:
+        """Bring the answer to the start of a line where what is said beside it shares its screen."""
         self._end_thought()
         if self._column and self._lively:
             self._out.write("\n")
             self._out.flush()
             self._column = 0
-        self._err.write(f"· {text}\n")
-        self._waits = True
 
     def _asking(self, kind: str, text: str, choices: tuple[str, ...]) -> None:
         self._aside(text)
@@ -167,7 +183,7 @@ async def show_json(turn: Turn, out: TextIO) -> None:
     """Print the turn's log, one line of JSON an event."""
     try:
         async for batch in turn.follow():
-            out.write("".join(_line(recorded) for recorded in batch))
+            out.write(json_lines(batch))
             out.flush()
     except BrokenPipeError:
         turn.stop(GONE)
@@ -175,8 +191,8 @@ async def show_json(turn: Turn, out: TextIO) -> None:
         raise
 
 
-def _line(recorded: Recorded) -> str:
-    return harmless_json(events.encode(recorded).decode()) + "\n"
+def json_lines(batch: Iterable[Recorded]) -> str:
+    return "".join(harmless_json(events.encode(recorded).decode()) + "\n" for recorded in batch)
 
 
 class Stop:
@@ -202,8 +218,15 @@ class Stop:
 def stopping(loop: asyncio.AbstractEventLoop) -> Iterator[Stop]:
     """While within, Ctrl-C stops the turn that is watched on the loop instead of the program."""
     stop = Stop()
-    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(stop.press))
-    try:
+    with on_interrupt(loop, stop.press):
         yield stop
+
+
+@contextlib.contextmanager
+def on_interrupt(loop: asyncio.AbstractEventLoop, press: Callable[[], None]) -> Iterator[None]:
+    """While within, Ctrl-C calls `press` on the loop instead of ending the program."""
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(press))
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, before)

@@ -31,6 +31,7 @@ from headrace.stores.sqlite.digest import asked_text, context_chars, title
 from headrace.stores.sqlite.failures import StoreBusy
 from headrace.stores.sqlite.live import Live, Released, Turns, is_closed, looked_at
 from headrace.stores.sqlite.tables import Found, SessionInfo
+from headrace.stores.sqlite.watched import Watched
 from headrace.turn.folds import fold
 
 _log = logging.getLogger(__name__)
@@ -180,6 +181,10 @@ class SessionStore:
         with self._database.reading() as connection:
             place = tables.turn_place(connection, session, turn)
             return tables.entries(connection, place, seq) if place else []
+
+    def watch(self, session: str, turn: str, seq: int) -> Watched:
+        """For a turn that another process writes: to be asked for what comes after number `seq`."""
+        return Watched(self._folder, session, turn, seq, self.since)
 
     def session_of(self, turn: str) -> str | None:
         """Where a turn is kept; None if it is not."""
