@@ -1,9 +1,11 @@
 """Who follows a turn, who leaves it, and what becomes of it: over real sockets, and across a killed server."""
 
 import asyncio
+import gc
 import json
 import signal
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -85,6 +87,25 @@ async def test_a_client_that_leaves_ends_the_tools_of_its_turn(tmp_path: Path) -
         asking.cancel()
         await held.turn.wait()
         assert not Path(f"/proc/{pid.text.strip()}").exists()
+
+
+async def test_an_answer_leaves_nothing_behind_not_even_for_the_collector(tmp_path: Path) -> None:
+    async with api(tmp_path) as served:
+        await served.streamed(CHAT, ask(stream=True))  # what is made once is made
+        gc.collect()
+        gc.disable()
+        try:
+            served.models.default = replace(scenario("long:20"), pace_s=0.005)
+            asking = asyncio.create_task(served.streamed(CHAT, ask(stream=True)))
+            await served.models.wait_requests(2)
+            (held,) = served.server._turns.all_held()
+            log = weakref.ref(held.turn.log)
+            del held
+            await asking
+            await served.get("/health")  # the server's own tasks have had their step
+            assert log() is None
+        finally:
+            gc.enable()
 
 
 async def test_leaving_after_the_end_changes_nothing(tmp_path: Path) -> None:

@@ -323,6 +323,8 @@ API_LAST_WORDS_S: Final = 5.0
 API_LOOK_S: Final = 0.25
 # How long a thread may keep the interpreter while the loop waits for it; Python's own 5 ms are ten deltas of a stream.
 API_SWITCH_S: Final = 0.0005
+# Python's collector in a server: it takes 50 to 150 ms to go through a thousand streams, so it does that rarely.
+API_COLLECTOR: Final = (2000, 10, 100)
 # How often a server deletes what is kept no longer.
 API_TIDY_S: Final = 3600.0
 # What a list shows at once.

@@ -87,9 +87,16 @@ class Log:
             self.machine.apply(recorded.event)
 
     def watch(self, wake: Wake) -> Callable[[], None]:
-        """Have `wake` called after every batch; returns the way to end that. `wake` must not raise."""
+        """Have `wake` called after every batch; returns the way to end that. `wake` must not raise.
+
+        A log that is closed lets go of those who watched it: it grows no more.
+        """
         self._watchers.append(wake)
-        return lambda: self._watchers.remove(wake)
+        return lambda: self._unwatch(wake)
+
+    def _unwatch(self, wake: Wake) -> None:
+        if wake in self._watchers:
+            self._watchers.remove(wake)
 
     def _publish(self, batch: list[Recorded]) -> None:
         if not batch:
@@ -97,7 +104,10 @@ class Log:
         if self._journal is not None:
             self._journal(batch)
         self._entries += batch
-        for wake in tuple(self._watchers):
+        watchers = tuple(self._watchers)
+        if self.closed is not None:
+            self._watchers.clear()
+        for wake in watchers:
             wake()
 
 

@@ -37,6 +37,7 @@ from headrace.doors.api.wired import Wired
 from headrace.errors import Cause, HeadraceError, UserError
 from headrace.limits import (
     API_BODY_MAX_BYTES,
+    API_COLLECTOR,
     API_KEEPALIVE_S,
     API_LAST_WORDS_S,
     API_PULSE_S,
@@ -233,11 +234,13 @@ async def signalled() -> AsyncIterator[asyncio.Event]:
 
 
 def _steady() -> None:
-    """Keep the loop from being held up: the collector does not go through what was loaded at the start again and again,
-    and a thread that takes turns into the database hands back soon.
+    """Keep the loop from being held up: the collector goes through everything that lives more rarely, and never through
+    what was loaded at the start (an answer leaves it nothing to find); a thread that takes turns into the database
+    hands back soon.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*API_COLLECTOR)
     sys.setswitchinterval(API_SWITCH_S)
 
 

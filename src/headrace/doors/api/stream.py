@@ -67,6 +67,7 @@ class Stream:
 
     def close(self) -> None:
         self._unwatch()
+        self._unwatch = _nothing  # it refers back to this stream
 
     async def opening(self, view: BeginningView, patience_s: float) -> None:
         """Until there is something to show, the turn is over, or so much time has passed."""
@@ -162,6 +163,10 @@ class Stream:
         """Its connection is cut, which cancels the handler; it can come back with its cursor."""
         if self._request is not None and self._request.transport is not None:
             self._request.transport.abort()
+
+
+def _nothing() -> None:
+    """There is nothing left to end."""
 
 
 def _at_once(write: Coroutine[Any, Any, None]) -> None:

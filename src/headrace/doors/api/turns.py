@@ -120,7 +120,7 @@ class Turns:
         held = Held(turn, asked, session, stays=stays, ticket=ticket)
         self._held[turn.id] = held
         self._running.add(turn)
-        self._watch(held)
+        turn.log.watch(partial(self._grown, held))
         if ticket is not None:
             self._tickets[ticket.key] = held
             if len(self._tickets) > API_IDEMPOTENT_MOST:
@@ -300,15 +300,10 @@ class Turns:
 
     # --- letting go
 
-    def _watch(self, held: Held) -> None:
-        log = held.turn.log
-
-        def look() -> None:
-            if log.closed is not None:
-                unwatch()
-                self._ended(held)
-
-        unwatch = log.watch(look)
+    def _grown(self, held: Held) -> None:
+        """The turn's log has grown."""
+        if held.closed:
+            self._ended(held)
 
     def _ended(self, held: Held) -> None:
         self._running.discard(held.turn)
