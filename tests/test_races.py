@@ -485,7 +485,7 @@ def test_the_first_clock_that_is_due_ends_an_attempt(
                 watch.connected()
                 for pause, decoded in signs:
                     await asyncio.sleep(pause)
-                    watch.received(progress=decoded)
+                    watch.received(asyncio.get_running_loop().time(), progress=decoded)
                 await asyncio.sleep(10_000)
         return asyncio.get_running_loop().time(), caught.value.cause.code
 

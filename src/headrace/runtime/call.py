@@ -80,8 +80,7 @@ class _Attempt:
         self._watch.connected()
 
     def received(self, events: list[Event]) -> None:
-        self._watch.received(progress=bool(events))
-        self._recorder.alive()
+        self._watch.received(self._recorder.alive(), progress=bool(events))
         if self._seam is not None:
             events = self._seam.feed(events)
         if not events:

@@ -58,7 +58,7 @@ class Listener:
         self._bytes += data[: DOCTOR_KEPT_BYTES - len(self._bytes)]
 
     def received(self, events: list[Event]) -> None:
-        self._watch.received(progress=bool(events))
+        self._watch.received(self._clock.monotonic(), progress=bool(events))
         self._reads += 1
         grew = False
         for event in events:

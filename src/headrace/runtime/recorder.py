@@ -19,8 +19,10 @@ class Recorder:
     def record(self, events: Iterable[Event]) -> None:
         self.log.extend(events, self._clock.now())
 
-    def alive(self) -> None:
+    def alive(self) -> float:
+        """The provider has given a sign of life; says when."""
         self.last_activity = self._clock.monotonic()
+        return self.last_activity
 
     def folded(self) -> Folded:
         """The turn as it stands; only what came since the last time is read."""

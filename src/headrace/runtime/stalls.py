@@ -65,8 +65,9 @@ class StallWatch:
             self._life = self._progress = self._clock.monotonic()
             self._arm()
 
-    def received(self, *, progress: bool) -> None:
-        self._life = self._clock.monotonic()
+    def received(self, at: float, *, progress: bool) -> None:
+        """Bytes came, at this moment of the clock."""
+        self._life = at
         if progress:
             self._progress = self._life
         if not self._answered:

@@ -116,9 +116,10 @@ class Stream:
             return
         data = b"".join(self._frames)
         self._frames.clear()
+        self._written_at = self._clock.monotonic()
         try:
             if data and self._response is not None:
-                _at_once(self._write(self._response, data))
+                _at_once(self._response.write(data))
         except ConnectionError:
             self._lose_client()
 
@@ -154,9 +155,8 @@ class Stream:
         return self._clock.monotonic() - self._written_at >= self._keepalive_s
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        self._writing_since = self._clock.monotonic()
+        self._written_at = self._writing_since = self._clock.monotonic()
         await response.write(data)
-        self._written_at = self._clock.monotonic()
         self._writing_since = None
 
     def _lose_client(self) -> None:
