@@ -76,6 +76,7 @@ async def test_a_cut_answer_keeps_its_text_and_says_so_beside_it(tmp_path: Path)
     assert ran.status == 3
     assert ran.out.startswith("Half an ")
     assert "cut: lab: The connection was lost before the answer had ended." in ran.err
+    assert "headrace doctor lab:model-1" in ran.err
 
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\rover\u202e\x00tab\there\nline"

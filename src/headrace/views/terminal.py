@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from headrace.events import (
+    AttemptStarted,
     Event,
     InputAdded,
     PartGrew,
@@ -94,6 +95,15 @@ class TerminalView:
         self._reply = 0  # the call whose text was shown last
         self._goes_on = False
         self._printed: dict[tuple[int, int], _Output] = {}
+        self._asked = ""  # the model that was asked last
+        self._closed: TurnClosed | None = None
+
+    def advice(self) -> list[Piece]:
+        """What to do next about a turn that its provider or the network has ended."""
+        closed = self._closed
+        if closed is None or not self._asked or closed.cause.trait.who not in ("provider", "network"):
+            return []
+        return [Aside(harmless(f"To see what is wrong there: headrace doctor {self._asked}"))]
 
     def feed(self, events: Iterable[Event]) -> list[Piece]:
         out: list[Piece] = []
@@ -113,6 +123,9 @@ class TerminalView:
                 told = self._elsewhere or cause.code != "client_disconnected"  # who left is told nothing
                 if outcome != "stop" and told:
                     out.append(Aside(harmless(f"{outcome}: {cause.message}")))
+                self._closed = event
+            case AttemptStarted(model=model):
+                self._asked = model
             case TurnOpened():  # a client that keeps the conversation itself sends all of it
                 self._quote(asked(event)[-1:], out)
             case InputAdded():

@@ -168,6 +168,7 @@ async def show(turn: Turn, printer: Printer, person: Person | None = None) -> No
             printer.show(pieces)
             if person is not None:
                 person.notice(turn, pieces)
+        printer.show(view.advice())
     except BrokenPipeError:
         turn.stop(GONE)
         await turn.wait()
