@@ -92,9 +92,7 @@ def _operation(
     return out
 
 
-def _paths() -> dict[str, Any]:
-    response, turn = _in_path("id", RESPONSE_ID), _in_path("turn")
-    session = _in_path("session", SESSION)
+def _server_paths() -> dict[str, Any]:
     return {
         "/health": {"get": _operation("Whether it is up.", _answers("It is.", _OBJECT), key=False)},
         "/metrics": {
@@ -107,6 +105,12 @@ def _paths() -> dict[str, Any]:
             )
         },
         "/openapi.json": {"get": _operation("This description.", _answers("It.", _OBJECT))},
+    }
+
+
+def _openai_paths() -> dict[str, Any]:
+    response = _in_path("id", RESPONSE_ID)
+    return {
         "/v1/models": {"get": _operation("What is configured.", _answers("Models.", _list(_OBJECT)))},
         "/v1/chat/completions": {
             "post": _operation(
@@ -141,6 +145,12 @@ def _paths() -> dict[str, Any]:
                 "Stop it; what was said stays.", _answers("It, cancelled.", RESPONSE), response
             )
         },
+    }
+
+
+def _turn_paths() -> dict[str, Any]:
+    turn = _in_path("turn")
+    return {
         "/v1/turns": {
             "get": _operation("The turns of this process.", _answers("Turns, latest first.", _list(TURN))),
             "post": _operation(
@@ -180,6 +190,12 @@ def _paths() -> dict[str, Any]:
                 body=ANSWER,
             )
         },
+    }
+
+
+def _session_paths() -> dict[str, Any]:
+    session = _in_path("session", SESSION)
+    return {
         "/v1/sessions": {
             "get": _operation("What is kept.", _answers("Sessions, latest first.", _list(_OBJECT)))
         },
@@ -207,5 +223,5 @@ def description() -> dict[str, Any]:
         },
         "security": [{"key": []}],
         "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
-        "paths": _paths(),
+        "paths": {**_server_paths(), **_openai_paths(), **_turn_paths(), **_session_paths()},
     }
