@@ -6,7 +6,7 @@ Theory of operation. A request is turned away, with the envelope every client kn
               that has its own name resolved to this address (DNS rebinding) sends its own name.
     Origin    is absent, this server's own, or one the configuration allows; only those get CORS headers.
     key       is right, compared in constant time; whoever guesses has to wait.
-    rate      leaves room.
+    rate      leaves room, to those who have the key.
 
 Whatever an endpoint raises becomes an answer here, and nothing of an error that is our own is told to the outside.
 """
@@ -46,7 +46,7 @@ STREAMING: Final = web.RequestKey("streaming", bool)
 _BUG: Final = Refused(500, "headrace failed. Its own log has the details; please report this.", code="bug")
 _CORS_HEADERS: Final = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Api-Key, Idempotency-Key, X-Headrace-Session",
+    "Access-Control-Allow-Headers": "Authorization, *",
     "Access-Control-Expose-Headers": "X-Headrace-Turn, X-Headrace-Session, Retry-After",
     "Access-Control-Max-Age": "600",
     "Vary": "Origin",
@@ -92,7 +92,7 @@ class Gate:
             else:
                 if request.path not in OPEN:
                     self._check_key(request)
-                self._check_rate()
+                    self._check_rate()
                 response = await handler(request)
         except Refused as refused:
             response = refusal(refused)
