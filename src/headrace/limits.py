@@ -289,6 +289,9 @@ API_CONCURRENT: Final = 2000
 API_KEY_LEAST_CHARS: Final = 16
 # A question with a few pictures, or a coding client's whole context.
 API_BODY_MAX_BYTES: Final = 32 * MIB
+# Schemas of tools nest a dozen levels deep. JSON that is nested deeper than a few hundred can be read and yet not be
+# written any more.
+API_BODY_MAX_DEPTH: Final = 100
 # How long a request may take to arrive, header and body.
 API_RECEIVE_S: Final = 60.0
 # How long an answer's status waits for the model's first word or refusal. Refusals take one round trip to a provider;

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import fastjsonschema
@@ -16,7 +16,12 @@ from headrace.doors.api.schemas import SESSION, Schema
 from headrace.doors.api.stream import BeginningView, Stream, View
 from headrace.doors.api.turns import GONE, Held, Ticket, Turns
 from headrace.doors.api.wired import Wired
-from headrace.limits import API_IDEMPOTENCY_KEY_MAX_CHARS, API_RECEIVE_S, API_STATUS_S
+from headrace.limits import (
+    API_BODY_MAX_DEPTH,
+    API_IDEMPOTENCY_KEY_MAX_CHARS,
+    API_RECEIVE_S,
+    API_STATUS_S,
+)
 from headrace.turn.log import Log
 from headrace.views import failing
 
@@ -53,10 +58,9 @@ class Desk:
                 raw = await request.read()
         except TimeoutError:
             raise Refused(408, "The request did not arrive in time.") from None
-        try:
-            value = msgspec.json.decode(raw or b"{}")
-        except (ValueError, RecursionError) as error:  # both of msgspec's errors are ValueErrors
-            raise Refused(400, f"The request is not valid JSON: {error}.") from None
+        except web.RequestPayloadError:
+            raise Refused(400, "The body cannot be read as its headers say it is written.") from None
+        value = _read(raw or b"{}")
         try:
             check(value)
         except fastjsonschema.JsonSchemaValueException as error:
@@ -126,6 +130,29 @@ class Desk:
     def pulse(self) -> None:
         for stream in tuple(self._streams):
             stream.pulse(self.settings.write_stall_s)
+
+
+def _read(raw: bytes) -> Any:
+    try:
+        value = msgspec.json.decode(raw)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:  # both of msgspec's errors are
+        raise Refused(400, f"The request is not valid JSON: {error}.") from None
+    level = [value]
+    for _ in range(API_BODY_MAX_DEPTH):
+        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _within(outer)]
+        if not level:
+            return value
+    raise _too_deep()
+
+
+def _within(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
+
+
+def _too_deep() -> Refused:
+    return Refused(400, f"The request is nested more than {API_BODY_MAX_DEPTH} levels deep.")
 
 
 def number(request: web.Request, name: str) -> int | None:
