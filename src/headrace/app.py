@@ -284,10 +284,16 @@ class App:
             session = self._sessions[name] = Session.opened(name, store, self._clock, most_chars)
         return session
 
-    def forget(self, name: str) -> None:
-        """Read the session anew when it is next asked for, because what is kept of it has changed."""
+    def forget(self, name: str, turn: str = "") -> None:
+        """What is kept of the session has changed: it is read anew when it is next asked for. One that is busy goes
+        on without the turn.
+        """
         session = self._sessions.get(name)
-        if session is not None and not session.busy:
+        if session is None:
+            return
+        if session.busy:
+            session.forget(turn)
+        else:
             self._passes(self._sessions.pop(name))
 
     def leave(self, name: str) -> None:

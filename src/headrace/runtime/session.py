@@ -115,6 +115,11 @@ class Session:
             await self._moved.wait()
         return self._active
 
+    def forget(self, turn: str) -> None:
+        """It was deleted: turns that begin from here on are told nothing of it."""
+        turns = tuple(past for past in self._past.turns if past.turn != turn)
+        self._past = Past(turns=turns, summary=self._past.summary)
+
     async def idle(self) -> None:
         """Until nothing is working and nothing waits."""
         while self._task is not None:

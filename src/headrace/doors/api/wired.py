@@ -37,8 +37,10 @@ class Wired(Protocol):
 
     def session(self, name: str = "") -> Session: ...
 
-    def forget(self, name: str) -> None:
-        """Read the session anew when it is next asked for, because what is kept of it has changed."""
+    def forget(self, name: str, turn: str = "") -> None:
+        """What is kept of the session has changed: it is read anew when it is next asked for. One that is busy goes
+        on without the turn.
+        """
 
     def leave(self, name: str) -> None:
         """Let other processes write the session, if nothing runs in it here."""
