@@ -73,6 +73,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(asked, messages=messages)
 
 
+def check_kept(session: str, *, kept: bool) -> None:
+    """A session keeps what it is told."""
+    if session and not kept:
+        raise Refused(
+            400, f"What is said in the session {session} is kept: leave out store, or the session.", param="store"
+        )
+
+
 def refuse_tools(tools: Sequence[ToolSpec]) -> None:
     """The agent runs tools of its own and takes none."""
     if tools:

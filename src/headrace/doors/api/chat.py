@@ -22,18 +22,20 @@ class ChatEndpoint:
         desk = self._desk
         body, raw = await desk.body(request, _check)
         session, ticket = desk.session(request), desk.ticket(request, raw)
-        held = desk.turns.attached(ticket)
-        if held is None:
-            asked = chat_request.read(
-                body, replays=desk.turns.protocol(str(body["model"])) == "chat_completions"
-            )
-            asked = asked.news() if session else asked
-            held = desk.turns.begin(asked, session=session, ticket=ticket)
-        asked = held.asked
+        asked = chat_request.read(
+            body, replays=desk.turns.protocol(str(body["model"])) == "chat_completions"
+        )
+        held = desk.turns.attached(ticket) or desk.turns.begin(
+            asked.news() if session else asked, session=session, ticket=ticket
+        )
         if not asked.stream:
             return await self._whole(held)
+        answers_it = held.asked  # what is given to a turn that runs is answered by whom that was put to
         view = ChatView(
-            asked.model, acts=asked.acts, progress=desk.settings.progress, include_usage=asked.include_usage
+            answers_it.model,
+            acts=answers_it.acts,
+            progress=desk.settings.progress,
+            include_usage=asked.include_usage,
         )
         return await desk.live(request, held, view)
 

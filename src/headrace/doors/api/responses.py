@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from headrace.doors.api import answers, response_request
-from headrace.doors.api.asked import Asked, Refused
+from headrace.doors.api.asked import Asked, Refused, check_kept
 from headrace.doors.api.desk import SESSION_HEADER, Desk, checks, flag, number
 from headrace.doors.api.response_schemas import RESPONSE_REQUEST
 from headrace.doors.api.turns import LEFT, Held
@@ -29,19 +29,20 @@ class ResponsesEndpoint:
         desk = self._desk
         body, raw = await desk.body(request, _check)
         named, ticket = desk.session(request), desk.ticket(request, raw)
+        same = desk.turns.protocol(str(body["model"])) == "responses"
+        asked = response_request.read(body, same_protocol=same)
         held = desk.turns.attached(ticket)
         if held is None:
-            same = desk.turns.protocol(str(body["model"])) == "responses"
-            asked, session = await self._placed(response_request.read(body, same_protocol=same), named)
+            placed, session = await self._placed(asked, named)
             shown = Request(
                 model=asked.model, acts=asked.acts, progress=desk.settings.progress, echo=asked.echo
             )
             held = desk.turns.attached(ticket) or desk.turns.begin(
-                asked, session=session, request=shown.text(), ticket=ticket
+                placed, session=session, request=shown.text(), ticket=ticket
             )
-        if held.asked.stream:
+        if asked.stream:
             return await desk.live(request, held, ResponsesView())
-        if held.asked.background:
+        if asked.background:
             return answers.json(_whole(held.turn.log), headers=desk.headers(held))
         return await self._whole(held)
 
@@ -75,7 +76,7 @@ class ResponsesEndpoint:
             raise _unknown(request)
         if session is not None:
             await asyncio.to_thread(store.delete_turn, session, turn)
-            desk.wired.forget(session)
+            desk.wired.forget(session, turn)
         desk.turns.let_go(turn)
         return answers.json({"id": request.match_info["id"], "object": "response", "deleted": True})
 
@@ -87,6 +88,7 @@ class ResponsesEndpoint:
             raise Refused(
                 409, f"Name previous_response_id or {SESSION_HEADER}, not both.", code="two_sessions"
             )
+        check_kept(named, kept=asked.stored)
         if named:
             return asked.news(), named
         if asked.previous:

@@ -48,19 +48,21 @@ LEFT: Final = Cause("client_disconnected", "The client disconnected before the a
 class Held:
     """A turn that clients of this server follow or may come back to."""
 
-    def __init__(
-        self, turn: Turn, asked: Asked, session: str, *, stays: bool, ticket: "Ticket | None" = None
-    ) -> None:
+    def __init__(self, turn: Turn, asked: Asked, session: str, *, stays: bool) -> None:
         self.turn = turn
         self.asked = asked
+        """What the turn was begun with."""
         self.session = session
         """Empty where nothing is kept."""
         self.stays = stays
-        self.ticket = ticket
-        self.grace_s = API_LINGER_S if ticket or stays else 0
-        """How long the turn goes on without followers, and is kept without them when it is closed."""
+        self.tickets: list[Ticket] = []
         self.followers = 0
         self.timer: Timer | None = None
+
+    @property
+    def grace_s(self) -> float:
+        """How long the turn goes on without followers, and is kept without them when it is closed."""
+        return API_LINGER_S if self.tickets or self.stays else 0
 
     @property
     def closed(self) -> bool:
@@ -113,24 +115,28 @@ class Turns:
                 409, "There is no message after the last answer.", param="messages", code="nothing_new"
             )
         turn = self._start(asked, session, request, manner, attended=attended)
-        known = self._held.get(turn.id)
-        if known is not None:  # it was given to the turn that runs
-            return known
+        held = self._held.get(turn.id) or self._hold(turn, asked, session)  # it may be given to one that runs
+        if ticket is not None:
+            self._remember(ticket, held)
+        return held
+
+    def _hold(self, turn: Turn, asked: Asked, session: str) -> Held:
         stays = bool(session) or asked.background or self._settings.on_disconnect == "detach"
-        held = Held(turn, asked, session, stays=stays, ticket=ticket)
-        self._held[turn.id] = held
+        held = self._held[turn.id] = Held(turn, asked, session, stays=stays)
         self._running.add(turn)
         turn.log.watch(partial(self._grown, held))
-        if ticket is not None:
-            self._tickets[ticket.key] = held
-            if len(self._tickets) > API_IDEMPOTENT_MOST:
-                del self._tickets[next(iter(self._tickets))]
         return held
+
+    def _remember(self, ticket: Ticket, held: Held) -> None:
+        held.tickets.append(ticket)
+        self._tickets[ticket.key] = held
+        if len(self._tickets) > API_IDEMPOTENT_MOST:
+            del self._tickets[next(iter(self._tickets))]
 
     def attached(self, ticket: Ticket | None) -> Held | None:
         """The turn that was begun with the same idempotency key; raises Refused if it was asked something else."""
         held = self._tickets.get(ticket.key) if ticket else None
-        if held is not None and held.ticket != ticket:
+        if held is not None and ticket not in held.tickets:
             raise Refused(
                 422,
                 "This Idempotency-Key was used with another request. Use a new one.",
@@ -329,8 +335,9 @@ class Turns:
 
     def _let_go(self, held: Held) -> None:
         self._held.pop(held.turn.id, None)
-        if held.ticket is not None and self._tickets.get(held.ticket.key) is held:
-            del self._tickets[held.ticket.key]
+        for ticket in held.tickets:
+            if self._tickets.get(ticket.key) is held:
+                del self._tickets[ticket.key]
 
     @staticmethod
     def _no_timer(held: Held) -> None:
