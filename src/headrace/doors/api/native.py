@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from headrace.doors.api import answers, chat_request
-from headrace.doors.api.asked import AGENT_MODEL, Asked, Refused
+from headrace.doors.api.asked import AGENT_MODEL, Asked, Refused, check_kept
 from headrace.doors.api.desk import Desk, checks, number
 from headrace.doors.api.schemas import ANSWER, TURN_REQUEST, VERDICT
 from headrace.doors.api.turns import Held, no_turn
@@ -40,11 +40,12 @@ class NativeEndpoints:
         desk = self._desk
         body, raw = await desk.body(request, _check_turn)
         ticket = desk.ticket(request, raw)
-        session = body.get("session") or desk.session(request)
-        if not session and body.get("store", True):
-            session = desk.turns.new_session()
+        named = body.get("session") or desk.session(request)
+        asked = _asked(body, in_session=bool(named))
+        check_kept(named, kept=asked.stored)
+        session = named or (desk.turns.new_session() if asked.stored else "")
         held = desk.turns.attached(ticket) or desk.turns.begin(
-            _asked(body),
+            asked,
             session=session,
             manner=body.get("manner"),
             attended=body.get("attended", True),
@@ -137,7 +138,7 @@ class NativeEndpoints:
         return answers.json({"object": "list", "data": [each._asdict() for each in found]})
 
 
-def _asked(body: dict[str, Any]) -> Asked:
+def _asked(body: dict[str, Any], *, in_session: bool) -> Asked:
     """The same reading as of chat completions, whose messages these are."""
     given = body["input"]
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
@@ -146,8 +147,9 @@ def _asked(body: dict[str, Any]) -> Asked:
     options = {name: body.get(name) for name in ("max_tokens", "temperature", "reasoning_effort")}
     model = body.get("model") or AGENT_MODEL
     asked = chat_request.read({"model": model, "messages": messages, **options})
-    asked = msgspec.structs.replace(asked, background=True)  # nobody has to stay for it to go on
-    return asked.news() if body.get("session") else asked
+    asked = asked.news() if in_session else asked
+    # In the background: nobody has to stay for it to go on.
+    return msgspec.structs.replace(asked, background=True, stored=body.get("store") is not False)
 
 
 def _row(held: Held) -> dict[str, Any]:

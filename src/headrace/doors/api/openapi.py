@@ -156,6 +156,7 @@ def _turn_paths() -> dict[str, Any]:
             "post": _operation(
                 "Start a turn, detached from who asks.",
                 _answers("It has begun.", TURN, status="202"),
+                _SESSION_HEADER,
                 _TICKET_HEADER,
                 body=TURN_REQUEST,
             ),

@@ -1,0 +1,174 @@
+"""The API door against clients that mean harm, mistake it, or leave at the worst moment: over real sockets."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from headrace.events import InputAdded, PartGrew
+from headrace.limits import API_BURST
+from headrace.testing.modelserver import ModelServer, scenario
+from tests.apiserver import KEY, Api, api, ask, content
+from tests.test_api_lifetime import closed, first
+
+CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
+
+
+async def posted(served: Api, path: str, data: bytes | str, **headers: str) -> tuple[int, Any]:
+    """What is answered to a body that no JSON library would write."""
+    async with served.client.post(served.url(path), data=data, headers=headers) as answer:
+        return answer.status, await answer.json()
+
+
+# --- who has no key
+
+
+async def test_asking_whether_it_is_up_takes_no_room_from_those_who_have_the_key(tmp_path: Path) -> None:
+    async with api(tmp_path) as served:
+        ping = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        for _ in range(10):
+            count = API_BURST // 8
+            writer.write(ping * count)
+            for _ in range(count):
+                await reader.readuntil(b'{"status":"ok"}')
+        writer.close()
+        assert (await served.get("/v1/models"))[0] == 200
+
+
+async def test_a_page_that_may_ask_may_send_the_headers_its_library_adds(tmp_path: Path) -> None:
+    async with api(tmp_path, more="api: {origins: ['https://chat.example.org']}") as served:
+        asked = {"Origin": "https://chat.example.org", "Access-Control-Request-Headers": "x-stainless-os"}
+        async with served.client.options(served.url(CHAT), headers=asked) as answer:
+            assert answer.headers["Access-Control-Allow-Headers"] == "Authorization, *"
+            assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+# --- bodies
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_body_that_is_not_what_its_header_says_is_the_callers_fault(
+    tmp_path: Path, encoding: str
+) -> None:
+    async with api(tmp_path) as served:
+        status, answer = await posted(served, CHAT, b"no archive", **{"Content-Encoding": encoding})
+        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize("depth", [100, 850, 900, 940, 960, 970, 975, 980, 985, 1000, 100_000])
+async def test_what_is_nested_too_deeply_is_refused_before_it_is_begun(tmp_path: Path, depth: int) -> None:
+    nested = '{"a":' * depth + "1" + "}" * depth
+    bodies = {
+        CHAT: f'"messages":[{{"role":"user","content":"?"}}],"tools":[{{"type":"function","function":'
+        f'{{"name":"t","parameters":{nested}}}}}]',
+        RESPONSES: f'"input":"?","tools":[{{"type":"function","name":"t","parameters":{nested}}}]',
+    }
+    async with api(tmp_path) as served:
+        for path, body in bodies.items():
+            status, answer = await posted(served, path, f'{{"model":"lab:m",{body}}}')
+            assert status in (200, 400), answer
+            assert status == 400 or served.models.requests
+            if path == RESPONSES and status == 200:
+                assert (await served.get(f"{RESPONSES}/{answer['id']}"))[0] == 200
+
+
+# --- turns that are started and left
+
+
+async def test_a_turn_that_is_not_stored_goes_on_when_its_follower_leaves_and_can_be_read_after_its_end(
+    tmp_path: Path,
+) -> None:
+    async with api(tmp_path) as served:
+        served.models.default = replace(scenario("long:20"), pace_s=0.01)
+        body = {"input": "canary", "model": "lab:m", "store": False}
+        _, turn = await served.post("/v1/turns", body)
+        async with served.client.get(served.url(f"/v1/turns/{turn['id']}/events")) as answer:
+            await answer.content.readline()
+        assert (await closed(served, turn["id"]))["outcome"] == "stop"
+        assert (await served.get(f"/v1/turns/{turn['id']}"))[1]["outcome"] == "stop"
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and b"canary" in p.read_bytes()]
+
+
+# --- sessions
+
+
+async def test_a_turn_of_a_session_is_told_the_news_alone_however_the_session_is_named(tmp_path: Path) -> None:
+    header = {"X-Headrace-Session": "trip"}
+    said = [
+        {"role": "user", "content": "First, as the client remembers it."},
+        {"role": "assistant", "content": "What the client shows."},
+        {"role": "user", "content": "Second."},
+    ]
+    async with api(tmp_path) as served:
+        await served.post(CHAT, ask("First."), header)
+        _, turn = await served.post("/v1/turns", {"input": said, "model": "lab:m"}, header)
+        assert turn["session"] == "trip"
+        await closed(served, turn["id"])
+        sent = [message["content"] for message in served.models.requests[1].body["messages"]]
+        assert sent == ["First.", "Hello from the scripted model.", "Second."]
+
+
+@pytest.mark.parametrize("named", ["header", "body"])
+async def test_what_is_not_to_be_kept_cannot_be_put_into_a_session(tmp_path: Path, named: str) -> None:
+    header = {"X-Headrace-Session": "trip"} if named == "header" else {}
+    async with api(tmp_path) as served:
+        turn = {"input": "canary", "model": "lab:m", "store": False}
+        bodies = {"/v1/turns": turn if header else {**turn, "session": "trip"}}
+        if header:
+            bodies[RESPONSES] = turn
+        for path, body in bodies.items():
+            status, answer = await served.post(path, body, header)
+            assert (status, answer["error"]["param"]) == (400, "store")
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and b"canary" in p.read_bytes()]
+
+
+async def test_a_turn_that_is_deleted_while_another_of_its_session_runs_is_not_remembered(
+    tmp_path: Path,
+) -> None:
+    header = {"X-Headrace-Session": "trip"}
+    async with api(tmp_path) as served:
+        _, said = await served.post(RESPONSES, {"model": "lab:m", "input": "canary"}, header)
+        served.models.default = scenario("stall-mid-text")
+        body = {"model": "lab:m", "input": "Second.", "background": True}
+        _, running = await served.post(RESPONSES, body, header)
+        await served.models.wait_requests(2)
+        assert (await served.delete(f"{RESPONSES}/{said['id']}"))[0] == 200
+        served.models.default = scenario("hello")
+        await served.post(f"{RESPONSES}/{running['id']}/cancel", None)
+        await served.post(RESPONSES, {"model": "lab:m", "input": "Third."}, header)
+        sent = str(served.models.requests[-1].body)
+        assert "Second." in sent
+        assert "canary" not in sent
+
+
+async def test_what_is_given_to_a_turn_that_runs_is_answered_as_its_own_request_asks_and_given_once(
+    tmp_path: Path,
+) -> None:
+    header = {"X-Headrace-Session": "trip"}
+    async with api(tmp_path, more="sessions: {when_busy: {api: steer}}") as served:
+        served.models.default = scenario("stall-mid-text")
+        whole = asyncio.create_task(served.post(CHAT, ask("First."), header))
+        await served.models.wait_requests(1)
+        (held,) = served.server._turns.all_held()
+        await first(held.turn, PartGrew)
+        steers = {**header, "Idempotency-Key": "k1"}
+        for _ in range(2):
+            async with served.client.post(
+                served.url(CHAT), json=ask("Second.", stream=True), headers=steers
+            ) as answer:
+                assert answer.content_type == "text/event-stream"
+                assert b'"role":"assistant"' in await answer.content.readline()
+        added = [entry for entry in held.turn.log.since(0) if isinstance(entry.event, InputAdded)]
+        assert len(added) == 1
+        assert not whole.done()
+        served.models.default = scenario("hello")
+        await served.post(f"/v1/turns/{held.turn.id}/stop", None)
+        assert (await whole)[0] == 502
