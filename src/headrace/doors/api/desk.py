@@ -129,7 +129,7 @@ class Desk:
 
     def pulse(self) -> None:
         for stream in tuple(self._streams):
-            stream.pulse(self.settings.write_stall_s)
+            stream.pulse()
 
 
 def _read(raw: bytes) -> Any:

@@ -2,8 +2,8 @@
 
 Theory of operation. A stream holds a cursor into the log and a view. Whenever the log has grown it feeds the view and
 writes what comes out, everything that is new in one write. It waits for the client as long as the client reads: what a
-slow one has not read yet is in the log anyway, so it holds no more than one batch. The server's pulse looks at all
-streams now and then: a silent one is woken to write a comment, and one whose client takes nothing loses it.
+slow one has not read yet is in the log anyway, so it holds no more than one batch. The server's pulse wakes a silent
+one to write a comment; a client that takes nothing loses its connection (`readers`), which ends its stream.
 
     opening: waits a moment for something to show, so that a refusal can still be an HTTP status
     flow:    frames, comments, until the turn is closed
@@ -59,7 +59,6 @@ class Stream:
         self._frames: list[bytes] = []
         self._signal = Signal()
         self._written_at = clock.monotonic()
-        self._writing_since: float | None = None
         self._response: web.StreamResponse | None = None
         self._request: web.Request | None = None
         self._rests = False  # whether the flow has written all there was, and waits
@@ -128,13 +127,9 @@ class Stream:
         transport = self._request.transport if self._request is not None else None
         return transport is not None and transport.get_write_buffer_size() == 0
 
-    def pulse(self, write_stall_s: float) -> None:
+    def pulse(self) -> None:
         """Called by the server now and then."""
-        since = self._writing_since
-        if since is not None:
-            if self._clock.monotonic() - since > write_stall_s:
-                self._lose_client()
-        elif self._response is not None and self._is_silent():
+        if self._response is not None and self._is_silent():
             self._signal()
 
     def _gather(self) -> bool:
@@ -155,9 +150,8 @@ class Stream:
         return self._clock.monotonic() - self._written_at >= self._keepalive_s
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        self._written_at = self._writing_since = self._clock.monotonic()
+        self._written_at = self._clock.monotonic()
         await response.write(data)
-        self._writing_since = None
 
     def _lose_client(self) -> None:
         """Its connection is cut, which cancels the handler; it can come back with its cursor."""
