@@ -2,20 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import resource
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from headrace.events import InputAdded, PartGrew
 from headrace.limits import API_BURST
-from headrace.testing.modelserver import ModelServer, scenario
-from tests.apiserver import KEY, Api, api, ask, content
-from tests.test_api_lifetime import closed, first
+from headrace.testing.modelserver import ModelServer, Reply, Say, Script, scenario
+from tests.apiserver import KEY, Api, api, ask
+from tests.test_api_lifetime import client, closed, first, server
 
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
@@ -49,6 +50,59 @@ async def test_a_page_that_may_ask_may_send_the_headers_its_library_adds(tmp_pat
         async with served.client.options(served.url(CHAT), headers=asked) as answer:
             assert answer.headers["Access-Control-Allow-Headers"] == "Authorization, *"
             assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+# --- who takes nothing
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_does_not_take_the_end_of_its_answer_loses_its_connection(
+    tmp_path: Path, *, stream: bool
+) -> None:
+    async with api(tmp_path, more="api: {write_stall_s: 1}") as served:
+        served.models.default = Script(Reply((Say(("word " * 800,) * 2000),)))
+        with socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", served.server.port))
+            raw.sendall(written(CHAT, ask(stream=stream)))
+            await served.models.wait_requests(1)
+            await until(lambda: connections(served) == 1)
+            await until(lambda: connections(served) == 0)
+        assert served.server._desk.open_streams == 0
+
+
+def written(path: str, body: Any) -> bytes:
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\nContent-Length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+def connections(served: Api) -> int:
+    assert served.server._runner is not None
+    assert served.server._runner.server is not None
+    return len(served.server._runner.server.connections)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not done():
+            await asyncio.sleep(0.01)
+
+
+async def test_as_many_streams_as_are_allowed_may_be_open_whatever_the_shell_says(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with ModelServer() as models, client() as http, AsyncExitStack() as open_ones:
+        models.default = scenario("hang")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        try:
+            process, url = await open_ones.enter_async_context(server(tmp_path, models))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(80):
+            answer = await open_ones.enter_async_context(http.post(f"{url}{CHAT}", json=ask(stream=True)))
+            assert answer.status == 200
+        await asyncio.wait_for(models.wait_requests(80), 20)
+        process.kill()
 
 
 # --- bodies

@@ -285,6 +285,10 @@ SEARCH_QUOTE_CHARS: Final = 120
 API_PORT: Final = 8700
 # Requests at work at once: a stream of an ordinary answer takes about 100 KB.
 API_CONCURRENT: Final = 2000
+# What a stream holds open: its client's connection, its provider's, a journal, and a tool's pipe; and what the server
+# needs beside them. Many systems begin with 256 or 1,024 for a process and allow more when asked.
+API_FILES_PER_STREAM: Final = 4
+API_FILES_BESIDE: Final = 512
 # A key that people choose themselves; shorter ones can be guessed from outside.
 API_KEY_LEAST_CHARS: Final = 16
 # A question with a few pictures, or a coding client's whole context.

@@ -32,6 +32,7 @@ from headrace.doors.api.keys import key_of
 from headrace.doors.api.metrics import Metrics
 from headrace.doors.api.native import NativeEndpoints
 from headrace.doors.api.openapi import description
+from headrace.doors.api.readers import Readers
 from headrace.doors.api.responses import ResponsesEndpoint
 from headrace.doors.api.turns import Turns
 from headrace.doors.api.wired import Wired
@@ -39,6 +40,8 @@ from headrace.errors import Cause, HeadraceError, UserError
 from headrace.limits import (
     API_BODY_MAX_BYTES,
     API_COLLECTOR,
+    API_FILES_BESIDE,
+    API_FILES_PER_STREAM,
     API_KEEPALIVE_S,
     API_LAST_WORDS_S,
     API_PULSE_S,
@@ -78,6 +81,8 @@ class Server:
         self._turns = Turns(wired, settings, folder, self._metrics)
         self._desk = Desk(wired, self._turns, keepalive_s)
         self._gate = Gate(settings, self.host, self.key.secret, wired.clock)
+        self.most_streams = settings.max_concurrent
+        self._readers = Readers(settings.write_stall_s)
         self._runner: web.AppRunner | None = None
         self._beside: list[asyncio.Task[None]] = []
         self._started_at = int(wired.clock.now())
@@ -160,6 +165,11 @@ class Server:
             self._metrics.lag(max(0.0, now - due))
             due = now
             self._desk.pulse()
+            self._readers.look(self._connections(), now)
+
+    def _connections(self) -> list[asyncio.Transport]:
+        server = self._runner.server if self._runner is not None else None
+        return [each.transport for each in server.connections if each.transport is not None] if server else []
 
     async def _tidy(self) -> None:
         """A server lives long; what is too old goes while it runs."""
@@ -234,6 +244,23 @@ async def signalled() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(kind)
 
 
+def _open_enough(streams: int) -> None:
+    """Have the system let this process hold open what so many streams need."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - Windows has none
+
+    wanted = streams * API_FILES_PER_STREAM + API_FILES_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        _log.warning("%d streams need %d open files, and the system allows %d.", streams, wanted, most)
+
+
 def _steady() -> None:
     """Keep the loop from being held up: the collector goes through everything that lives more rarely, and never through
     what was loaded at the start (an answer leaves it nothing to find); a thread that takes turns into the database
@@ -251,6 +278,7 @@ def _steady() -> None:
 
 async def serve(server: Server, out: TextIO, err: TextIO) -> int:
     """Until a signal says to stop; returns the exit status."""
+    _open_enough(server.most_streams)
     async with signalled() as stopping:
         await server.start()
         _steady()
