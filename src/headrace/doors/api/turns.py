@@ -16,6 +16,7 @@ looking at what it has written. If that process is gone, the turn is closed as w
 import asyncio
 import contextlib
 import hashlib
+import logging
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -40,6 +41,8 @@ from headrace.runtime.turn import Turn
 from headrace.stores.sqlite.watched import Watched
 from headrace.turn.folds import fold
 from headrace.turn.log import Log
+
+_log = logging.getLogger(__name__)
 
 GONE: Final = Cause("client_disconnected", "SSE client disconnected")
 LEFT: Final = Cause("client_disconnected", "The client disconnected before the answer was whole.")
@@ -312,6 +315,9 @@ class Turns:
             self._ended(held)
 
     def _ended(self, held: Held) -> None:
+        closed = held.turn.log.closed
+        if closed is not None and closed.cause.code == "store_failed":
+            _log.error("turn %s ended: %s", held.turn.id, closed.cause.message)
         self._running.discard(held.turn)
         self._metrics.turn(held.turn.log.since(0))
         if not held.followers:
