@@ -15,7 +15,7 @@ import pytest
 from headrace.events import InputAdded, PartGrew
 from headrace.limits import API_BURST
 from headrace.testing.modelserver import ModelServer, Reply, Say, Script, scenario
-from tests.apiserver import KEY, Api, api, ask
+from tests.apiserver import KEY, Api, api, ask, values
 from tests.test_api_lifetime import client, closed, first, server
 
 CHAT = "/v1/chat/completions"
@@ -226,3 +226,54 @@ async def test_what_is_given_to_a_turn_that_runs_is_answered_as_its_own_request_
         served.models.default = scenario("hello")
         await served.post(f"/v1/turns/{held.turn.id}/stop", None)
         assert (await whole)[0] == 502
+
+
+# --- other processes, and what they leave
+
+
+async def test_a_turn_whose_process_was_killed_ends_for_those_who_follow_it_here(tmp_path: Path) -> None:
+    async with api(tmp_path) as served, client() as http:
+        served.models.default = scenario("stall-mid-text")
+        async with server(tmp_path, served.models) as (process, url):
+            begun = {"model": "lab:m", "input": "?", "background": True}
+            async with http.post(f"{url}{RESPONSES}", json=begun) as answer:
+                response = (await answer.json())["id"]
+            await served.models.wait_requests(1)
+            following = asyncio.create_task(served.streamed(f"{RESPONSES}/{response}?stream=true"))
+            await until(lambda: served.server._desk.open_streams == 1)
+            process.kill()
+            await process.wait()
+            events = await asyncio.wait_for(following, 10)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert (events[-1]["type"], events[-1]["code"]) == ("response.failed", "crashed")
+
+
+async def test_a_session_that_cannot_be_read_is_told_as_that_and_with_no_path(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    opened = '{"turn":"turn_1","seq":5,"at":1,"event":{"type":"turn_opened","log_version":1,"input":[]}}'
+    (tmp_path / "sessions" / "bad.jsonl").write_text(f"{opened}\n")
+    async with api(tmp_path) as served:
+        status, answer = await served.post(CHAT, ask(), {"X-Headrace-Session": "bad"})
+        assert (status, answer["error"]["code"]) == (500, "store_failed")
+        assert str(tmp_path) not in str(answer)
+        assert await served.get("/v1/sessions/bad") == (status, answer)
+        assert (await served.post(CHAT, ask(), {"X-Headrace-Session": "good"}))[0] == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_a_disk_that_fills_while_a_turn_streams_is_told_with_no_path(tmp_path: Path, path: str) -> None:
+    body = ask(stream=True) if path == CHAT else {"model": "lab:m", "input": "?", "stream": True}
+    async with ModelServer() as models, client() as http:
+        models.default = replace(scenario("long:200"), pace_s=0.005)
+        async with server(tmp_path, models) as (process, url):
+            async with http.post(f"{url}{path}", json=body, headers={"X-Headrace-Session": "trip"}) as answer:
+                while b"001 " not in await answer.content.readline():
+                    pass
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+                events = values(await answer.text())
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            assert events[-1]["error"]["code"] == "store_failed"
+            assert str(tmp_path) not in str(events)
+            models.default = scenario("hello")
+            async with http.post(f"{url}{CHAT}", json=ask(), headers={"X-Headrace-Session": "new"}) as again:
+                assert again.status == 200

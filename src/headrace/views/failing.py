@@ -11,6 +11,11 @@ from typing import Any, Final
 from headrace.errors import Cause, CauseCode, Outcome
 from headrace.events import TurnClosed
 
+BUG: Final = "headrace failed. Its own log has the details; please report this."
+NOT_WRITTEN: Final = "What happens cannot be written down. The server's own log says why; its disk may be full."
+# What is wrong with the server itself is told to its owner; callers get no path and no exception.
+_OURS: Final[dict[CauseCode, str]] = {"bug": BUG, "store_failed": NOT_WRITTEN}
+
 FAILURES: Final[frozenset[Outcome]] = frozenset({"cut", "error", "cancelled"})
 
 _STATUS: Final[dict[CauseCode, int]] = {
@@ -60,7 +65,7 @@ def kind(status: int) -> str:
 def error(cause: Cause) -> dict[str, Any]:
     """The error object, as OpenAI's clients know it."""
     return {
-        "message": cause.message,
+        "message": _OURS.get(cause.code, cause.message),
         "type": kind(status(cause)),
         "param": cause.parameter or None,
         "code": cause.code,

@@ -32,6 +32,8 @@ from headrace.limits import (
     API_WRONG_KEYS_PER_S,
 )
 from headrace.ports import Clock
+from headrace.stores.journal import BrokenJournal
+from headrace.views import failing
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ OPEN: Final = frozenset({"/health"})
 STREAMING: Final = web.RequestKey("streaming", bool)
 """Set on a request whose answer has begun."""
 
-_BUG: Final = Refused(500, "headrace failed. Its own log has the details; please report this.", code="bug")
+_BUG: Final = Refused(500, failing.BUG, code="bug")
 _CORS_HEADERS: Final = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
     "Access-Control-Allow-Headers": "Authorization, *",
@@ -205,8 +207,13 @@ def _told(error: HeadraceError) -> Refused:
     match error:
         case StoreError():
             _log.error("%s", error)
+            return Refused(507, failing.NOT_WRITTEN, code="store_failed")
+        case BrokenJournal():
+            _log.error("%s", error)
             return Refused(
-                507, "What happens cannot be written down: the server's disk is full.", code="store_failed"
+                500,
+                "What is kept of this session cannot be read. The server's own log says which file to move away.",
+                code="store_failed",
             )
         case ConfigError():
             return Refused(500, str(error), code="config_invalid")
@@ -214,4 +221,4 @@ def _told(error: HeadraceError) -> Refused:
             return Refused(409, str(error), code="conflict")
         case _:
             _log.error("%s", error)
-            return Refused(500, "headrace failed. Its own log has the details.", code="bug")
+            return _BUG
