@@ -31,9 +31,15 @@ def refusal(refused: Refused) -> web.Response:
     return json({"error": error}, refused.status, _retry_after(refused.retry_after_s))
 
 
-def failure(cause: Cause, body: Mapping[str, Any] | None = None, *, visible: bool = False) -> web.Response:
+def failure(
+    cause: Cause,
+    body: Mapping[str, Any] | None = None,
+    *,
+    visible: bool = False,
+    headers: Mapping[str, str],
+) -> web.Response:
     """A turn that has failed before anything of it was sent; `visible`: something of the answer is in the body."""
-    headers = {**NO_RETRY, **_retry_after(cause.retry_after_s)}
+    headers = {**headers, **NO_RETRY, **_retry_after(cause.retry_after_s)}
     status = 502 if visible else failing.status(cause)
     return json(body or {"error": failing.error(cause)}, status, headers)
 

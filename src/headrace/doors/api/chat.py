@@ -45,6 +45,8 @@ class ChatEndpoint:
             closed = await held.turn.wait()
         folded, at = held.turn.folded(), held.turn.log.since(0, 1)[0].at
         if failing.failed(closed):
-            return answers.failure(closed.cause, whole_failure(folded), visible=folded.visible)
+            return answers.failure(
+                closed.cause, whole_failure(folded), visible=folded.visible, headers=desk.headers(held)
+            )
         value = whole(held.turn.id, at, asked.model, folded, acts=asked.acts)
         return answers.json(value, headers=desk.headers(held))

@@ -102,7 +102,7 @@ class Desk:
             await stream.opening(view, API_STATUS_S)
             closed = held.turn.log.closed
             if closed is not None and failing.failed(closed) and not held.turn.folded().visible:
-                return answers.failure(closed.cause)
+                return answers.failure(closed.cause, headers=self.headers(held))
             return await stream.flow(request, self.headers(held))
 
     @contextlib.contextmanager

@@ -103,7 +103,7 @@ class Gate:
         except HeadraceError as error:
             response = refusal(_told(error))
         except ConnectionError:
-            raise  # there is nobody to answer
+            response = web.Response()  # there is nobody to read it
         except Exception:  # noqa: BLE001 - it is told: in the answer, and in the program's own log
             _log.exception("%s %s failed", request.method, request.path)
             response = refusal(_BUG)

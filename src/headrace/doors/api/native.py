@@ -5,6 +5,7 @@ one of its own; with `store: false` it lives in memory and is gone soon after it
 """
 
 import asyncio
+import re
 from typing import Any, Final
 
 import msgspec
@@ -67,7 +68,7 @@ class NativeEndpoints:
             return answers.json(_state(log.since(0, 1)[0], fold(log.since(0))))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        after = number(request, "after") or 0
+        after = max(number(request, "after") or 0, _last_seen(request))
         async with self._desk.turns.log(request.match_info["turn"]) as log:
             with self._desk.stream(log, NativeView(), after=after) as stream:
                 return await stream.flow(request, {})
@@ -136,6 +137,12 @@ class NativeEndpoints:
             raise Refused(400, "q holds the words to look for.", param="q")
         found = await asyncio.to_thread(self._desk.wired.store().search, words)
         return answers.json({"object": "list", "data": [each._asdict() for each in found]})
+
+
+def _last_seen(request: web.Request) -> int:
+    """What readers of server-sent events send by themselves when they connect anew."""
+    text = request.headers.get("Last-Event-ID", "")
+    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else 0
 
 
 def _asked(body: dict[str, Any], *, in_session: bool) -> Asked:

@@ -168,6 +168,12 @@ def _turn_paths() -> dict[str, Any]:
                 _answers("Events.", None, streams=True),
                 turn,
                 _in_query("after", _WHOLE, "The last number that was seen."),
+                {
+                    "name": "Last-Event-ID",
+                    "in": "header",
+                    "schema": TEXT,
+                    "description": "The same, as readers of server-sent events send it by themselves.",
+                },
             )
         },
         "/v1/turns/{turn}/stop": {

@@ -100,10 +100,11 @@ class ResponsesEndpoint:
     async def _whole(self, held: Held) -> web.StreamResponse:
         with self._desk.turns.followed(held, LEFT):
             closed = await held.turn.wait()
-        value = _whole(held.turn.log)
+        value, headers = _whole(held.turn.log), self._desk.headers(held)
         if failing.failed(closed):
-            return answers.failure(closed.cause, value, visible=held.turn.folded().visible)
-        return answers.json(value, headers=self._desk.headers(held))
+            visible = held.turn.folded().visible
+            return answers.failure(closed.cause, value, visible=visible, headers=headers)
+        return answers.json(value, headers=headers)
 
     def _log(self, request: web.Request) -> contextlib.AbstractAsyncContextManager[Log]:
         return self._desk.turns.log(_turn(request))
