@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.events import InputAdded, PartGrew
+from headrace.events import InputAdded, PartGrew, user_message
 from headrace.limits import API_BURST
 from headrace.testing.modelserver import ModelServer, Reply, Say, Script, scenario
 from tests.apiserver import KEY, Api, api, ask, values
@@ -66,8 +66,8 @@ async def test_a_client_that_does_not_take_the_end_of_its_answer_loses_its_conne
             raw.connect(("127.0.0.1", served.server.port))
             raw.sendall(written(CHAT, ask(stream=stream)))
             await served.models.wait_requests(1)
-            await until(lambda: connections(served) == 1)
-            await until(lambda: connections(served) == 0)
+            await until(lambda: open_connections(served))
+            await until(lambda: not open_connections(served))
         assert served.server._desk.open_streams == 0
 
 
@@ -77,10 +77,8 @@ def written(path: str, body: Any) -> bytes:
     return head.encode() + data
 
 
-def connections(served: Api) -> int:
-    assert served.server._runner is not None
-    assert served.server._runner.server is not None
-    return len(served.server._runner.server.connections)
+def open_connections(served: Api) -> list[asyncio.Transport]:
+    return served.server._connections()
 
 
 async def until(done: Callable[[], bool]) -> None:
@@ -226,6 +224,50 @@ async def test_what_is_given_to_a_turn_that_runs_is_answered_as_its_own_request_
         served.models.default = scenario("hello")
         await served.post(f"/v1/turns/{held.turn.id}/stop", None)
         assert (await whole)[0] == 502
+
+
+# --- clients that leave, and come back
+
+
+async def test_a_client_that_leaves_in_the_moment_of_a_write_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api(tmp_path) as served:
+        served.models.default = scenario("hang")
+        _, turn = await served.post("/v1/turns", {"input": "Hello?", "model": "lab:m"})
+        async with served.client.get(served.url(f"/v1/turns/{turn['id']}/events")) as answer:
+            await answer.content.readline()
+            (held,) = served.server._turns.all_held()
+            held.turn.steer([user_message("And?")])  # wakes the stream,
+            for connection in open_connections(served):  # whose client is gone before it writes
+                connection.abort()
+            await until(lambda: served.server._desk.open_streams == 0)
+    assert not caplog.records
+
+
+async def test_a_reader_that_connects_anew_by_itself_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with api(tmp_path) as served:
+        _, turn = await served.post("/v1/turns", {"input": "Hello?", "model": "lab:m"})
+        log = await served.events(turn["id"])
+        path = f"/v1/turns/{turn['id']}/events?after=2"
+        assert await served.streamed(path, headers={"Last-Event-ID": "4"}) == log[4:]
+        assert await served.streamed(path, headers={"Last-Event-ID": "x"}) == log[2:]
+
+
+@pytest.mark.parametrize("fault", ["status:500", "close-mid-text"])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_an_answer_names_its_turn_and_session_though_it_failed(
+    tmp_path: Path, path: str, fault: str
+) -> None:
+    async with api(tmp_path) as served:
+        served.models.default = scenario(fault)
+        for stream in (False, True):
+            body = ask(stream=stream) if path == CHAT else {"model": "lab:m", "input": "?", "stream": stream}
+            header = {"X-Headrace-Session": "trip"}
+            async with served.client.post(served.url(path), json=body, headers=header) as answer:
+                assert answer.headers["X-Headrace-Session"] == "trip"
+                turn = answer.headers["X-Headrace-Turn"]
+            assert (await closed(served, turn))["outcome"] in ("error", "cut")
 
 
 # --- other processes, and what they leave
