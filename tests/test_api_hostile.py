@@ -1,6 +1,7 @@
 """The API door against clients that mean harm, mistake it, or leave at the worst moment: over real sockets."""
 
 import asyncio
+import io
 import json
 import resource
 import socket
@@ -22,7 +23,7 @@ CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
 
 
-async def posted(served: Api, path: str, data: bytes | str, **headers: str) -> tuple[int, Any]:
+async def posted(served: Api, path: str, data: bytes | str | io.BytesIO, **headers: str) -> tuple[int, Any]:
     """What is answered to a body that no JSON library would write."""
     async with served.client.post(served.url(path), data=data, headers=headers) as answer:
         return answer.status, await answer.json()
@@ -130,6 +131,19 @@ async def test_what_is_nested_too_deeply_is_refused_before_it_is_begun(tmp_path:
             assert status == 400 or served.models.requests
             if path == RESPONSES and status == 200:
                 assert (await served.get(f"{RESPONSES}/{answer['id']}"))[0] == 200
+
+
+async def test_others_are_served_while_a_large_body_is_looked_at(tmp_path: Path) -> None:
+    async with api(tmp_path) as served:
+        messages = [{"role": "tool", "tool_call_id": "1", "content": "x"}] * 20_000
+        body = io.BytesIO(json.dumps({"model": "lab:m", "messages": messages, "n": 2}).encode())
+        asking = asyncio.create_task(posted(served, CHAT, body))
+        answered = 0
+        while not asking.done():
+            assert (await served.get("/health"))[0] == 200
+            answered += 1
+        assert (await asking)[0] == 400
+        assert answered > 5
 
 
 # --- turns that are started and left

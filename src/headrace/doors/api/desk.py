@@ -1,5 +1,6 @@
 """What the endpoints share: reading a request, and answering it with a turn, streamed or whole."""
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ from headrace.doors.api.turns import GONE, Held, Ticket, Turns
 from headrace.doors.api.wired import Wired
 from headrace.limits import (
     API_BODY_MAX_DEPTH,
+    API_BODY_SMALL_BYTES,
     API_IDEMPOTENCY_KEY_MAX_CHARS,
     API_RECEIVE_S,
     API_STATUS_S,
@@ -60,15 +62,9 @@ class Desk:
             raise Refused(408, "The request did not arrive in time.") from None
         except web.RequestPayloadError:
             raise Refused(400, "The body cannot be read as its headers say it is written.") from None
-        value = _read(raw or b"{}")
-        try:
-            check(value)
-        except fastjsonschema.JsonSchemaValueException as error:
-            path = ".".join(map(str, error.path[1:]))
-            raise Refused(
-                400, f"The request does not fit: {error.message.replace('data', 'the body', 1)}.", param=path
-            ) from None
-        return value, raw
+        if len(raw) <= API_BODY_SMALL_BYTES:
+            return _checked(raw, check), raw
+        return await asyncio.to_thread(_checked, raw, check), raw
 
     @staticmethod
     def session(request: web.Request) -> str:
@@ -130,6 +126,20 @@ class Desk:
     def pulse(self) -> None:
         for stream in tuple(self._streams):
             stream.pulse()
+
+
+def _checked(raw: bytes, check: Check) -> dict[str, Any]:
+    """A body as its schema describes it; raises Refused."""
+    value = _read(raw or b"{}")
+    try:
+        check(value)
+    except fastjsonschema.JsonSchemaValueException as error:
+        path = ".".join(map(str, error.path[1:]))
+        raise Refused(
+            400, f"The request does not fit: {error.message.replace('data', 'the body', 1)}.", param=path
+        ) from None
+    checked: dict[str, Any] = value
+    return checked
 
 
 def _read(raw: bytes) -> Any:
