@@ -146,6 +146,41 @@ async def test_others_are_served_while_a_large_body_is_looked_at(tmp_path: Path)
         assert answered > 5
 
 
+@pytest.mark.parametrize(
+    "model",
+    ["local:~", "local:~root", "local:mine.gguf", "local:MINE.GGUF", "local:../x", "local:..\\x.gguf", "local:a b"],
+)
+async def test_no_caller_names_a_file_of_the_server_as_a_model(tmp_path: Path, model: str) -> None:
+    async with api(tmp_path) as served:
+        (tmp_path / "work" / "mine.gguf").write_bytes(b"GGUF")
+        status, answer = await served.post(CHAT, ask(model=model))
+        assert (status, answer["error"]["code"]) == (404, "model_not_found")
+        assert "configuration only" in answer["error"]["message"]
+
+
+async def test_a_file_that_the_configuration_names_is_a_model(tmp_path: Path) -> None:
+    model = f"local:{tmp_path}/none.gguf"
+    async with api(tmp_path, more=f"fallback_models: ['{model}']") as served:
+        _, listed = await served.get("/v1/models")
+        assert model in [each["id"] for each in listed["data"]]
+        _, answer = await served.post(CHAT, ask(model=model))
+        assert "there is no such file" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "FILE:///etc/passwd", "/etc/passwd", "", "\nhttps://a"])
+async def test_no_caller_has_a_model_look_at_a_file_as_a_picture(tmp_path: Path, url: str) -> None:
+    chat = [{"type": "image_url", "image_url": {"url": url}}, {"type": "video_url", "video_url": {"url": url}}]
+    responses = [{"type": "input_image", "image_url": url}, {"type": "input_file", "file_url": url}]
+    async with api(tmp_path) as served:
+        for part in chat:
+            body = {"model": "lab:m", "messages": [{"role": "user", "content": [part]}]}
+            assert (await served.post(CHAT, body))[0] == 400
+        for part in responses:
+            body = {"model": "lab:m", "input": [{"role": "user", "content": [part]}]}
+            assert (await served.post(RESPONSES, body))[0] == 400
+        assert not served.models.requests
+
+
 # --- turns that are started and left
 
 

@@ -33,6 +33,7 @@ from headrace.limits import (
 )
 from headrace.ports import Clock
 from headrace.stores.journal import BrokenJournal
+from headrace.stores.sqlite.failures import StoreBusy
 from headrace.views import failing
 
 _log = logging.getLogger(__name__)
@@ -208,6 +209,9 @@ def _told(error: HeadraceError) -> Refused:
         case StoreError():
             _log.error("%s", error)
             return Refused(507, failing.NOT_WRITTEN, code="store_failed")
+        case StoreBusy():
+            _log.error("%s", error)
+            return Refused(503, "What is kept is in use by another process.", code="busy", retry_after_s=1)
         case BrokenJournal():
             _log.error("%s", error)
             return Refused(

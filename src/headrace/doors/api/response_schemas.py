@@ -11,6 +11,7 @@ from headrace.doors.api.schemas import (
     SHARE,
     TEMPERATURE,
     TEXT,
+    URL,
     Schema,
     nullable,
 )
@@ -37,10 +38,10 @@ _CONTENT: Final[Schema] = {
                     _typed(
                         "input_image",
                         ["image_url"],
-                        image_url=TEXT,
+                        image_url=URL,
                         detail=nullable({"enum": ["auto", "low", "high"]}),
                     ),
-                    _typed("input_file", [], filename=nullable(TEXT)),
+                    _typed("input_file", [], filename=nullable(TEXT), file_url=nullable(URL)),
                     _typed("output_text", ["text"], text=TEXT),
                     _typed("refusal", ["refusal"], refusal=TEXT),
                 ]

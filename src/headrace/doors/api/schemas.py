@@ -16,6 +16,7 @@ def nullable(schema: Schema) -> Schema:
 
 
 TEXT: Final[Schema] = {"type": "string"}
+URL: Final[Schema] = {"type": "string", "pattern": "^(https?|data):"}
 NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 256}
 SESSION: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 100_000_000}
@@ -43,14 +44,17 @@ _IMAGE_PART: Final[Schema] = {
         "image_url": {
             "type": "object",
             "required": ["url"],
-            "properties": {"url": TEXT, "detail": nullable({"enum": ["auto", "low", "high"]})},
+            "properties": {"url": URL, "detail": nullable({"enum": ["auto", "low", "high"]})},
         },
     },
 }
 _OTHER_PART: Final[Schema] = {
     "type": "object",
     "required": ["type"],
-    "properties": {"type": {"enum": ["input_audio", "file", "video_url"]}},
+    "properties": {
+        "type": {"enum": ["input_audio", "file", "video_url"]},
+        "video_url": {"type": "object", "properties": {"url": URL}},
+    },
 }
 _TEXTS: Final[Schema] = {"anyOf": [TEXT, {"type": "array", "items": _TEXT_PART}]}
 _CALL: Final[Schema] = {

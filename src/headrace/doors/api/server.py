@@ -22,9 +22,7 @@ from typing import Final, TextIO
 
 from aiohttp import web
 
-from headrace.config import Config
 from headrace.doors.api import answers
-from headrace.doors.api.asked import AGENT_MODEL
 from headrace.doors.api.chat import ChatEndpoint
 from headrace.doors.api.desk import Desk
 from headrace.doors.api.gate import Gate
@@ -34,7 +32,7 @@ from headrace.doors.api.native import NativeEndpoints
 from headrace.doors.api.openapi import description
 from headrace.doors.api.readers import Readers
 from headrace.doors.api.responses import ResponsesEndpoint
-from headrace.doors.api.turns import Turns
+from headrace.doors.api.turns import Turns, model_names
 from headrace.doors.api.wired import Wired
 from headrace.errors import Cause, HeadraceError, UserError
 from headrace.limits import (
@@ -201,19 +199,6 @@ class Server:
             for name in model_names(self._wired.config)
         ]
         return answers.json({"object": "list", "data": rows})
-
-
-def model_names(config: Config) -> list[str]:
-    """The agent, and what the configuration names. Any other model of a known provider can be named too."""
-    named = [
-        AGENT_MODEL,
-        *([str(config.model)] if config.model else []),
-        *map(str, config.fallback_models),
-        *map(str, config.models),
-        *(f"moa:{name}" for name in config.presets),
-        "local",
-    ]
-    return list(dict.fromkeys(named))
 
 
 def _not_listening(host: str, port: int, error: OSError) -> UserError:

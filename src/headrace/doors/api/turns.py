@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -27,8 +28,9 @@ import msgspec
 
 from headrace.agent.decide import RELAY
 from headrace.agent.history import answered
+from headrace.config import Config
 from headrace.config.schema import Api
-from headrace.doors.api.asked import Asked, Refused
+from headrace.doors.api.asked import AGENT_MODEL, Asked, Refused
 from headrace.doors.api.metrics import Metrics
 from headrace.doors.api.wired import Wired
 from headrace.errors import Cause, ConfigError, UserError
@@ -43,6 +45,9 @@ from headrace.turn.folds import fold
 from headrace.turn.log import Log
 
 _log = logging.getLogger(__name__)
+
+# A name that is no path, wherever it is looked up.
+_PLAIN: Final = re.compile(r"local:[a-z0-9][a-z0-9._-]*(?<!\.gguf)", re.IGNORECASE)
 
 GONE: Final = Cause("client_disconnected", "SSE client disconnected")
 LEFT: Final = Cause("client_disconnected", "The client disconnected before the answer was whole.")
@@ -191,7 +196,8 @@ class Turns:
 
     def _check_model(self, model: str) -> None:
         """A file on this machine is a model only where the configuration says so."""
-        if model.startswith("local:") and "/" in model and model not in map(str, self._wired.config.models):
+        named = model in model_names(self._wired.config)
+        if model.startswith("local:") and not _PLAIN.fullmatch(model) and not named:
             raise _no_model(model, "A file can be named in the configuration only, under `models`.")
 
     def _check_room(self) -> None:
@@ -369,6 +375,19 @@ class Turns:
     @property
     def draining(self) -> bool:
         return self._draining
+
+
+def model_names(config: Config) -> list[str]:
+    """The agent, and what the configuration names. Any other model of a known provider can be named too."""
+    named = [
+        AGENT_MODEL,
+        *([str(config.model)] if config.model else []),
+        *map(str, config.fallback_models),
+        *map(str, config.models),
+        *(f"moa:{name}" for name in config.presets),
+        "local",
+    ]
+    return list(dict.fromkeys(named))
 
 
 def no_turn(turn: str, where: str = "here") -> Refused:
