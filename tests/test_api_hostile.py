@@ -67,14 +67,16 @@ async def test_a_client_that_does_not_take_the_end_of_its_answer_loses_its_conne
             raw.connect(("127.0.0.1", served.server.port))
             raw.sendall(written(CHAT, ask(stream=stream)))
             await served.models.wait_requests(1)
-            await until(lambda: open_connections(served))
-            await until(lambda: not open_connections(served))
+            (connection,) = open_connections(served)
+            await until(served, connection.is_closing)
         assert served.server._desk.open_streams == 0
 
 
 def written(path: str, body: Any) -> bytes:
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
     return head.encode() + data
 
 
@@ -82,10 +84,10 @@ def open_connections(served: Api) -> list[asyncio.Transport]:
     return served.server._connections()
 
 
-async def until(done: Callable[[], bool]) -> None:
+async def until(served: Api, done: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not done():
-            await asyncio.sleep(0.01)
+            await served.get("/health")
 
 
 async def test_as_many_streams_as_are_allowed_may_be_open_whatever_the_shell_says(tmp_path: Path) -> None:
@@ -97,9 +99,9 @@ async def test_as_many_streams_as_are_allowed_may_be_open_whatever_the_shell_say
             process, url = await open_ones.enter_async_context(server(tmp_path, models))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for _ in range(80):
-            answer = await open_ones.enter_async_context(http.post(f"{url}{CHAT}", json=ask(stream=True)))
-            assert answer.status == 200
+        asking = (http.post(f"{url}{CHAT}", json=ask(stream=True)) for _ in range(80))
+        answers = await asyncio.gather(*map(open_ones.enter_async_context, asking))
+        assert {answer.status for answer in answers} == {200}
         await asyncio.wait_for(models.wait_requests(80), 20)
         process.kill()
 
@@ -148,7 +150,15 @@ async def test_others_are_served_while_a_large_body_is_looked_at(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "model",
-    ["local:~", "local:~root", "local:mine.gguf", "local:MINE.GGUF", "local:../x", "local:..\\x.gguf", "local:a b"],
+    [
+        "local:~",
+        "local:~root",
+        "local:mine.gguf",
+        "local:MINE.GGUF",
+        "local:../x",
+        "local:..\\x.gguf",
+        "local:a b",
+    ],
 )
 async def test_no_caller_names_a_file_of_the_server_as_a_model(tmp_path: Path, model: str) -> None:
     async with api(tmp_path) as served:
@@ -167,17 +177,20 @@ async def test_a_file_that_the_configuration_names_is_a_model(tmp_path: Path) ->
         assert "there is no such file" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "FILE:///etc/passwd", "/etc/passwd", "", "\nhttps://a"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "FILE:///etc/passwd", "/etc/passwd", "", "\nhttps://a"]
+)
 async def test_no_caller_has_a_model_look_at_a_file_as_a_picture(tmp_path: Path, url: str) -> None:
-    chat = [{"type": "image_url", "image_url": {"url": url}}, {"type": "video_url", "video_url": {"url": url}}]
+    chat = [
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "video_url", "video_url": {"url": url}},
+    ]
     responses = [{"type": "input_image", "image_url": url}, {"type": "input_file", "file_url": url}]
     async with api(tmp_path) as served:
-        for part in chat:
-            body = {"model": "lab:m", "messages": [{"role": "user", "content": [part]}]}
-            assert (await served.post(CHAT, body))[0] == 400
-        for part in responses:
-            body = {"model": "lab:m", "input": [{"role": "user", "content": [part]}]}
-            assert (await served.post(RESPONSES, body))[0] == 400
+        for path, field, parts in ((CHAT, "messages", chat), (RESPONSES, "input", responses)):
+            for part in parts:
+                body = {"model": "lab:m", field: [{"role": "user", "content": [part]}]}
+                assert (await served.post(path, body))[0] == 400
         assert not served.models.requests
 
 
@@ -201,7 +214,9 @@ async def test_a_turn_that_is_not_stored_goes_on_when_its_follower_leaves_and_ca
 # --- sessions
 
 
-async def test_a_turn_of_a_session_is_told_the_news_alone_however_the_session_is_named(tmp_path: Path) -> None:
+async def test_a_turn_of_a_session_is_told_the_news_alone_however_the_session_is_named(
+    tmp_path: Path,
+) -> None:
     header = {"X-Headrace-Session": "trip"}
     said = [
         {"role": "user", "content": "First, as the client remembers it."},
@@ -290,7 +305,7 @@ async def test_a_client_that_leaves_in_the_moment_of_a_write_is_no_error(
             held.turn.steer([user_message("And?")])  # wakes the stream,
             for connection in open_connections(served):  # whose client is gone before it writes
                 connection.abort()
-            await until(lambda: served.server._desk.open_streams == 0)
+            await until(served, lambda: served.server._desk.open_streams == 0)
     assert not caplog.records
 
 
@@ -331,7 +346,7 @@ async def test_a_turn_whose_process_was_killed_ends_for_those_who_follow_it_here
                 response = (await answer.json())["id"]
             await served.models.wait_requests(1)
             following = asyncio.create_task(served.streamed(f"{RESPONSES}/{response}?stream=true"))
-            await until(lambda: served.server._desk.open_streams == 1)
+            await until(served, lambda: served.server._desk.open_streams == 1)
             process.kill()
             await process.wait()
             events = await asyncio.wait_for(following, 10)

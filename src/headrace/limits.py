@@ -293,8 +293,8 @@ API_FILES_BESIDE: Final = 512
 API_KEY_LEAST_CHARS: Final = 16
 # A question with a few pictures, or a coding client's whole context.
 API_BODY_MAX_BYTES: Final = 32 * MIB
-# Reading a body and checking it takes half a second a megabyte at worst, while nothing else is done: beyond this size it
-# is done beside the loop.
+# Checking a body takes half a second a megabyte at worst, and nothing else is done meanwhile: beyond this size it is
+# done beside the loop.
 API_BODY_SMALL_BYTES: Final = 32 * KIB
 # Schemas of tools nest a dozen levels deep. JSON that is nested deeper than a few hundred can be read and yet not be
 # written any more.

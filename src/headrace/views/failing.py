@@ -12,7 +12,9 @@ from headrace.errors import Cause, CauseCode, Outcome
 from headrace.events import TurnClosed
 
 BUG: Final = "headrace failed. Its own log has the details; please report this."
-NOT_WRITTEN: Final = "What happens cannot be written down. The server's own log says why; its disk may be full."
+NOT_WRITTEN: Final = (
+    "What happens cannot be written down. The server's own log says why; its disk may be full."
+)
 # What is wrong with the server itself is told to its owner; callers get no path and no exception.
 _OURS: Final[dict[CauseCode, str]] = {"bug": BUG, "store_failed": NOT_WRITTEN}
 

@@ -22,9 +22,7 @@ class ChatEndpoint:
         desk = self._desk
         body, raw = await desk.body(request, _check)
         session, ticket = desk.session(request), desk.ticket(request, raw)
-        asked = chat_request.read(
-            body, replays=desk.turns.protocol(str(body["model"])) == "chat_completions"
-        )
+        asked = chat_request.read(body, replays=desk.turns.protocol(str(body["model"])) == "chat_completions")
         held = desk.turns.attached(ticket) or desk.turns.begin(
             asked.news() if session else asked, session=session, ticket=ticket
         )

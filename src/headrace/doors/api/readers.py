@@ -8,15 +8,18 @@ whole answer, or the last bytes of either. A client that is cut can come back wi
 import asyncio
 from collections.abc import Iterable
 
+Waiting = tuple[int, float]
+"""How many bytes wait, and since when none of them has been taken."""
+
 
 class Readers:
     def __init__(self, stall_s: float) -> None:
         self._stall_s = stall_s
-        self._waiting: dict[asyncio.Transport, tuple[int, float]] = {}  # how much waits, and since when it does
+        self._waiting: dict[asyncio.Transport, Waiting] = {}
 
     def look(self, connections: Iterable[asyncio.Transport], now: float) -> None:
         """At those that are open, now and then."""
-        waiting: dict[asyncio.Transport, tuple[int, float]] = {}
+        waiting: dict[asyncio.Transport, Waiting] = {}
         for connection in connections:
             size = connection.get_write_buffer_size()
             before, since = self._waiting.get(connection, (size, now))
