@@ -239,7 +239,7 @@ async def test_what_is_not_to_be_kept_cannot_be_put_into_a_session(tmp_path: Pat
         turn = {"input": "canary", "model": "lab:m", "store": False}
         bodies = {"/v1/turns": turn if header else {**turn, "session": "trip"}}
         if header:
-            bodies[RESPONSES] = turn
+            bodies |= {RESPONSES: turn, CHAT: ask("canary", store=False)}
         for path, body in bodies.items():
             status, answer = await served.post(path, body, header)
             assert (status, answer["error"]["param"]) == (400, "store")

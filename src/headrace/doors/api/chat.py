@@ -5,6 +5,7 @@ from typing import Final
 from aiohttp import web
 
 from headrace.doors.api import answers, chat_request
+from headrace.doors.api.asked import check_kept
 from headrace.doors.api.desk import Desk, checks
 from headrace.doors.api.schemas import CHAT_REQUEST
 from headrace.doors.api.turns import LEFT, Held
@@ -22,6 +23,7 @@ class ChatEndpoint:
         desk = self._desk
         body, raw = await desk.body(request, _check)
         session, ticket = desk.session(request), desk.ticket(request, raw)
+        check_kept(session, kept=body.get("store") is not False)
         asked = chat_request.read(body, replays=desk.turns.protocol(str(body["model"])) == "chat_completions")
         held = desk.turns.attached(ticket) or desk.turns.begin(
             asked.news() if session else asked, session=session, ticket=ticket
