@@ -69,7 +69,7 @@ async def test_a_client_that_does_not_take_the_end_of_its_answer_loses_its_conne
             await served.models.wait_requests(1)
             (connection,) = open_connections(served)
             await until(served, connection.is_closing)
-        assert served.server._desk.open_streams == 0
+            await until(served, lambda: served.server._desk.open_streams == 0)
 
 
 def written(path: str, body: Any) -> bytes:
@@ -116,6 +116,38 @@ async def test_a_body_that_is_not_what_its_header_says_is_the_callers_fault(
     async with api(tmp_path) as served:
         status, answer = await posted(served, CHAT, b"no archive", **{"Content-Encoding": encoding})
         assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+def saying(**message: Any) -> dict[str, Any]:
+    return {"model": "lab:m", "messages": [{"role": "user", "content": "?"}, message]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "where", "why"),
+    [
+        (CHAT, ask(temperature=3), "temperature", "must be smaller than or equal to 2"),
+        (CHAT, ask(stop=7), "stop", "cannot be validated by any definition"),
+        (CHAT, ask(tool_choice={"type": "function"}), "tool_choice", "must contain ['function'] properties"),
+        (CHAT, ask(tool_choice="perhaps"), "tool_choice", "must be one of ['auto', 'none', 'required']"),
+        (CHAT, saying(role="tool", content="x"), "messages.1", "must contain ['tool_call_id'] properties"),
+        (CHAT, saying(role="user", content=[{"type": "text"}]), "messages.1.content.0", "['text']"),
+        (CHAT, saying(role="user", content=None), "messages.1.content", "cannot be validated"),
+        (CHAT, saying(role="nobody", content="?"), "messages.1", "cannot be validated"),
+        (CHAT, saying(role=["user"], content="?"), "messages.1", "cannot be validated"),
+        (RESPONSES, {"model": "lab:m", "input": [{"type": "function_call_output"}]}, "input.0", "'call_id'"),
+        (RESPONSES, {"model": "lab:m", "input": 5}, "input", "cannot be validated"),
+        ("/v1/turns", {"input": "?", "session": "../x"}, "session", "must match pattern"),
+        (CHAT, [], "", "must be object"),
+    ],
+)
+async def test_what_does_not_fit_is_named_where_it_is(
+    tmp_path: Path, path: str, body: Any, where: str, why: str
+) -> None:
+    async with api(tmp_path) as served:
+        status, answer = await served.post(path, body)
+        assert (status, answer["error"]["param"] or "") == (400, where)
+        assert ".".join(filter(None, ["the body", where])) in answer["error"]["message"]
+        assert why in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("depth", [100, 850, 900, 940, 960, 970, 975, 980, 985, 1000, 100_000])

@@ -13,6 +13,7 @@ from aiohttp import web
 from headrace.config.schema import Api
 from headrace.doors.api import answers
 from headrace.doors.api.asked import Refused
+from headrace.doors.api.misfit import misfit
 from headrace.doors.api.schemas import SESSION, Schema
 from headrace.doors.api.stream import BeginningView, Stream, View
 from headrace.doors.api.turns import GONE, Held, Ticket, Turns
@@ -134,10 +135,8 @@ def _checked(raw: bytes, check: Check) -> dict[str, Any]:
     try:
         check(value)
     except fastjsonschema.JsonSchemaValueException as error:
-        path = ".".join(map(str, error.path[1:]))
-        raise Refused(
-            400, f"The request does not fit: {error.message.replace('data', 'the body', 1)}.", param=path
-        ) from None
+        why, where = misfit(error)
+        raise Refused(400, f"The request does not fit: {why}.", param=where) from None
     checked: dict[str, Any] = value
     return checked
 
