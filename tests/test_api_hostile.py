@@ -72,6 +72,25 @@ async def test_a_client_that_does_not_take_the_end_of_its_answer_loses_its_conne
             await until(served, lambda: served.server._desk.open_streams == 0)
 
 
+async def test_a_client_that_reads_slowly_gets_what_is_long_at_once(tmp_path: Path) -> None:
+    long = "word " * 2_000_000
+    async with api(tmp_path) as served:
+        served.models.default = Script(Reply((Say(("Now: ", long, "that was it.")),)), pace_s=0.4)
+        with socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", served.server.port))
+            raw.sendall(written(CHAT, ask(stream=True)))
+            raw.setblocking(False)
+            got = bytearray()
+            async with asyncio.timeout(20):
+                while not got.endswith(b"0\r\n\r\n"):
+                    piece = await asyncio.get_running_loop().sock_recv(raw, 65536)
+                    assert piece, "the connection was cut"
+                    got += piece
+        assert got.count(b"word ") == 2_000_000
+        assert got.index(b"that was it.") < got.index(b'"stop"')
+
+
 def written(path: str, body: Any) -> bytes:
     data = json.dumps(body).encode()
     head = (

@@ -310,6 +310,8 @@ API_KEEPALIVE_S: Final = 10.0
 API_PULSE_S: Final = 0.25
 # How long a client may take nothing of what is written.
 API_WRITE_STALL_S: Final = 30.0
+# What is written to a client without waiting for it: well below the 64 KiB that its connection's buffer takes.
+API_AT_ONCE_BYTES: Final = 32 * KIB
 # Events put into one write when a follower has fallen behind; others get their turn in between.
 API_BATCH_EVENTS: Final = 2048
 # How long a turn is kept for those who may come back to it: a retry with the same Idempotency-Key, a native follower.

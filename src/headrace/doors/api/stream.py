@@ -12,6 +12,7 @@ A client that keeps up is written to as the log grows, in the very step of the l
 provider; waking the flow for every delta would cost another step, which is most of what a delta costs.
 """
 
+import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, Protocol
 
@@ -19,11 +20,13 @@ from aiohttp import web
 
 from headrace.doors.api.gate import STREAMING
 from headrace.events import Recorded
-from headrace.limits import API_BATCH_EVENTS
+from headrace.limits import API_AT_ONCE_BYTES, API_BATCH_EVENTS
 from headrace.ports import Clock
 from headrace.runtime.follow import Signal
 from headrace.turn.log import Log
 from headrace.wire import sse
+
+_log = logging.getLogger(__name__)
 
 KEEPALIVE: Final = sse.comment(b"keepalive")
 HEADERS: Final = {
@@ -110,17 +113,26 @@ class Stream:
 
     def _woken(self) -> None:
         """The log has grown. Must not raise: whoever writes the log has nothing to do with this client."""
-        if not self._rests or self._log.closed is not None or not self._keeps_up() or not self._gather():
+        if not self._rests or self._log.closed is not None or not self._keeps_up():
             self._signal()
             return
-        data = b"".join(self._frames)
-        self._frames.clear()
-        self._written_at = self._clock.monotonic()
         try:
-            if data and self._response is not None:
-                _at_once(self._response.write(data))
+            self._write_at_once()
         except ConnectionError:
             self._lose_client()
+        except Exception:  # noqa: BLE001 - it is told: in the program's own log, and by the end of the stream
+            _log.exception("a stream of %s failed", self._log.turn)
+            self._lose_client()
+
+    def _write_at_once(self) -> None:
+        self._gather()
+        if sum(map(len, self._frames)) > API_AT_ONCE_BYTES:
+            self._signal()  # the flow can wait for the client
+        elif self._frames and self._response is not None:
+            data = b"".join(self._frames)
+            self._frames.clear()
+            self._written_at = self._clock.monotonic()
+            _at_once(self._response.write(data))
 
     def _keeps_up(self) -> bool:
         """Whether the client has taken all there was, so that no write has to wait."""
