@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import random
 import resource
 import socket
 from collections.abc import Callable
@@ -15,7 +16,16 @@ import pytest
 
 from headrace.events import InputAdded, PartGrew, user_message
 from headrace.limits import API_BURST
-from headrace.testing.modelserver import ModelServer, Reply, Say, Script, scenario
+from headrace.testing.modelserver import (
+    CallTool,
+    ModelServer,
+    RecordedRequest,
+    Reply,
+    Say,
+    Script,
+    Think,
+    scenario,
+)
 from tests.apiserver import KEY, Api, api, ask, values
 from tests.test_api_lifetime import client, closed, first, server
 
@@ -358,6 +368,55 @@ async def test_a_client_that_leaves_in_the_moment_of_a_write_is_no_error(
                 connection.abort()
             await until(served, lambda: served.server._desk.open_streams == 0)
     assert not caplog.records
+
+
+def looks_twice(request: RecordedRequest) -> Script:
+    looked = sum(message["role"] == "tool" for message in request.body["messages"])
+    if looked < 2:
+        said = Say(("Look", "\u2028ing\r", "\n\ndata: [DONE]\n\n"))
+        return Script(Reply((Think("Hm.\n"), said, CallTool("read_file", {"path": "a.txt"}))), pace_s=0.002)
+    return Script(Reply((Say(("It ", "says ", "42.") * 9),)), pace_s=0.002)
+
+
+async def raw_frames(served: Api, path: str) -> list[bytes]:
+    async with served.client.get(served.url(path)) as answer:
+        frames = (await answer.read()).split(b"\n\n")[:-1]
+    return [frame for frame in frames if not frame.startswith(b":")]
+
+
+@pytest.mark.parametrize("shape", ["agent", "close-mid-text", "close-mid-arguments"])
+async def test_wherever_a_stream_is_cut_it_goes_on_frame_for_frame(tmp_path: Path, shape: str) -> None:
+    cuts = random.Random(shape)
+    async with api(tmp_path) as served:
+        (tmp_path / "work" / "a.txt").write_text("42")
+        if shape == "agent":
+            served.models.respond = looks_twice
+        else:
+            served.models.default = replace(scenario(shape), pace_s=0.005)
+        body = {"model": "headrace" if shape == "agent" else "lab:m", "input": "?", "stream": True}
+        async with served.client.post(served.url(RESPONSES), json=body) as answer:
+            turn = answer.headers["X-Headrace-Turn"]
+            path = f"{RESPONSES}/{turn.replace('turn_', 'resp_')}?stream=true"
+            following = [
+                asyncio.create_task(raw_frames(served, f"{path}&starting_after={n}")) for n in range(0, 60, 7)
+            ]
+            seen: list[bytes] = []
+            while len(seen) <= cuts.randrange(3, 12):
+                seen.append((await answer.content.readuntil(b"\n\n")).removesuffix(b"\n\n"))
+        log = await raw_frames(served, f"/v1/turns/{turn}/events")
+        whole = await raw_frames(served, path)
+        assert whole[-1] == b"data: [DONE]"
+        assert whole.count(b"data: [DONE]") == 1
+        assert whole[: len(seen)] == seen
+        for number, live in zip(range(0, 60, 7), await asyncio.gather(*following), strict=True):
+            assert live == whole[number + 1 :]
+        for kept_in in ("memory", "the database"):
+            for number in cuts.sample(range(len(whole)), 5):
+                rest = await raw_frames(served, f"{path}&starting_after={number}")
+                assert rest == whole[number + 1 :], kept_in
+            for number in cuts.sample(range(len(log)), 3):
+                assert await raw_frames(served, f"/v1/turns/{turn}/events?after={number}") == log[number:]
+            served.server._turns.let_go(turn)
 
 
 async def test_a_reader_that_connects_anew_by_itself_goes_on_where_it_was(tmp_path: Path) -> None:
