@@ -351,6 +351,29 @@ async def test_what_is_given_to_a_turn_that_runs_is_answered_as_its_own_request_
         assert (await whole)[0] == 502
 
 
+@pytest.mark.parametrize("verb", ["stop", "cancel"])
+async def test_what_came_too_late_for_a_turn_opens_one_that_can_be_stopped(tmp_path: Path, verb: str) -> None:
+    body = {"input": "First.", "model": "lab:m", "session": "trip"}
+    async with api(tmp_path) as served:
+        served.models.default = scenario("hang")
+        _, turn = await served.post("/v1/turns", body)
+        await served.models.wait_requests(1)
+        await served.post("/v1/turns", {**body, "input": "Second.", "manner": "steer"})
+        await served.post(f"/v1/turns/{turn['id']}/stop", None)
+        await served.models.wait_requests(2)
+        _, session = await served.get("/v1/sessions/trip")
+        late = session["turns"][-1]["id"]
+        assert (await served.get(f"/v1/turns/{late}"))[1]["runs_here"]
+        if verb == "stop":
+            status, stopped = await served.post(f"/v1/turns/{late}/stop", None)
+            assert (status, stopped["outcome"], stopped["question"]) == (200, "cancelled", "Second.")
+        else:
+            path = f"{RESPONSES}/{late.replace('turn_', 'resp_')}/cancel"
+            status, cancelled = await served.post(path, None)
+            assert (status, cancelled["status"]) == (200, "cancelled")
+        await served.models.wait_idle()
+
+
 # --- clients that leave, and come back
 
 

@@ -15,10 +15,11 @@ from headrace.doors.api import answers, chat_request
 from headrace.doors.api.asked import AGENT_MODEL, Asked, Refused, check_kept
 from headrace.doors.api.desk import Desk, checks, number
 from headrace.doors.api.schemas import ANSWER, TURN_REQUEST, VERDICT
-from headrace.doors.api.turns import Held, no_turn
+from headrace.doors.api.turns import no_turn
 from headrace.errors import Cause
 from headrace.events import Recorded, TurnOpened
 from headrace.limits import API_LIST_MOST
+from headrace.runtime.turn import Turn
 from headrace.stores.sqlite.digest import asked_text, title
 from headrace.turn.folds import Folded, fold
 from headrace.views.native import NativeView
@@ -52,18 +53,18 @@ class NativeEndpoints:
             attended=body.get("attended", True),
             ticket=ticket,
         )
-        return answers.json(_row(held), 202, desk.headers(held))
+        return answers.json(_row(held.turn), 202, desk.headers(held))
 
     async def turns(self, _: web.Request) -> web.StreamResponse:
         """Those of this process: what runs before what has ended, latest first."""
         held = self._desk.turns.all_held()[::-1]
         held.sort(key=lambda each: each.closed)
-        return answers.json({"object": "list", "data": [_row(each) for each in held[:API_LIST_MOST]]})
+        return answers.json({"object": "list", "data": [_row(each.turn) for each in held[:API_LIST_MOST]]})
 
     async def turn(self, request: web.Request) -> web.StreamResponse:
-        held = self._desk.turns.held(request.match_info["turn"])
-        if held is not None:
-            return answers.json(_row(held))
+        own = self._desk.turns.here(request.match_info["turn"])
+        if own is not None:
+            return answers.json(_row(own))
         async with self._desk.turns.log(request.match_info["turn"]) as log:
             return answers.json(_state(log.since(0, 1)[0], fold(log.since(0))))
 
@@ -74,31 +75,31 @@ class NativeEndpoints:
                 return await stream.flow(request, {})
 
     async def stop(self, request: web.Request) -> web.StreamResponse:
-        held = self._held(request)
-        held.turn.stop(STOPPED)
-        await held.turn.wait()
-        return answers.json(_row(held))
+        turn = self._here(request)
+        turn.stop(STOPPED)
+        await turn.wait()
+        return answers.json(_row(turn))
 
     async def approve(self, request: web.Request) -> web.StreamResponse:
         body, _ = await self._desk.body(request, _check_verdict)
-        held, key = self._held(request), request.match_info["approval"]
-        if not held.turn.approve(key, allowed=body["allow"], by=body.get("by") or BY):
+        turn, key = self._here(request), request.match_info["approval"]
+        if not turn.approve(key, allowed=body["allow"], by=body.get("by") or BY):
             raise _settled("approval", key)
         return answers.json({"id": key, "allowed": body["allow"]})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body, _ = await self._desk.body(request, _check_answer)
-        held, key = self._held(request), request.match_info["question"]
-        if not held.turn.answer(key, body["text"], body.get("by") or BY):
+        turn, key = self._here(request), request.match_info["question"]
+        if not turn.answer(key, body["text"], body.get("by") or BY):
             raise _settled("question", key)
         return answers.json({"id": key, "text": body["text"]})
 
-    def _held(self, request: web.Request) -> Held:
-        turn = request.match_info["turn"]
-        held = self._desk.turns.held(turn)
-        if held is None:
-            raise no_turn(turn, "among those that this server runs")
-        return held
+    def _here(self, request: web.Request) -> Turn:
+        name = request.match_info["turn"]
+        turn = self._desk.turns.here(name)
+        if turn is None:
+            raise no_turn(name, "among those that this server runs")
+        return turn
 
     # --- sessions
 
@@ -159,9 +160,9 @@ def _asked(body: dict[str, Any], *, in_session: bool) -> Asked:
     return msgspec.structs.replace(asked, background=True, stored=body.get("store") is not False)
 
 
-def _row(held: Held) -> dict[str, Any]:
-    state = _state(held.turn.log.since(0, 1)[0], held.turn.folded())
-    return {**state, "runs_here": not held.closed}
+def _row(turn: Turn) -> dict[str, Any]:
+    state = _state(turn.log.since(0, 1)[0], turn.folded())
+    return {**state, "runs_here": turn.log.closed is None}
 
 
 def _state(first: Recorded, folded: Folded) -> dict[str, Any]:

@@ -56,10 +56,10 @@ class ResponsesEndpoint:
                 return await stream.flow(request, {})
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
-        held = self._desk.turns.held(_turn(request))
-        if held is not None and not held.closed:
-            held.turn.stop(CANCELLED)
-            await held.turn.wait()
+        turn = self._desk.turns.here(_turn(request))
+        if turn is not None:
+            turn.stop(CANCELLED)
+            await turn.wait()
         async with self._log(request) as log:
             if log.closed is None:
                 raise Refused(409, "The response is being made by another process.", code="conflict")

@@ -218,6 +218,12 @@ class Turns:
     def held(self, turn: str) -> Held | None:
         return self._held.get(turn)
 
+    def here(self, turn: str) -> Turn | None:
+        """A turn that is held, or that a session runs by itself: what came too late for one opens the next."""
+        held = self._held.get(turn)
+        own = held.turn if held else self._wired.turn(turn)
+        return own if held or (own and own.log.closed is None) else None
+
     def all_held(self) -> list[Held]:
         return list(self._held.values())
 
@@ -261,9 +267,8 @@ class Turns:
             with self.followed(held, cause):
                 yield held.turn.log
             return
-        running = self._wired.turn(turn)
-        if running is not None and running.log.closed is None:  # the session has begun it by itself
-            yield running.log
+        if (own := self.here(turn)) is not None:
+            yield own.log
             return
         session, log = await asyncio.to_thread(self._stored, turn)
         try:
