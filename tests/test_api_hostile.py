@@ -303,7 +303,7 @@ async def test_what_is_not_to_be_kept_cannot_be_put_into_a_session(tmp_path: Pat
             bodies |= {RESPONSES: turn, CHAT: ask("canary", store=False)}
         for path, body in bodies.items():
             status, answer = await served.post(path, body, header)
-            assert (status, answer["error"]["param"]) == (400, "store")
+            assert (status, answer["error"]["param"]) == (409, "store")
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and b"canary" in p.read_bytes()]
 
 

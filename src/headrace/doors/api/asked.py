@@ -77,7 +77,7 @@ def check_kept(session: str, *, kept: bool) -> None:
     """A session keeps what it is told."""
     if session and not kept:
         raise Refused(
-            400,
+            409,
             f"What is said in the session {session} is kept: leave out store, or the session.",
             param="store",
         )
