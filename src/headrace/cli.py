@@ -250,13 +250,16 @@ def _add_sessions(commands: Any) -> None:
         help="list, read, search, export and delete kept conversations",
         description="Conversations that were given a name (`headrace chat --session NAME`): list, read, search,\n"
         "export and delete them. It works beside processes that are writing.",
-        epilog="examples:\n  headrace sessions list\n  headrace sessions show trip\n"
+        epilog="examples:\n  headrace sessions\n  headrace sessions show trip\n"
         '  headrace sessions search "wheel water"\n'
         "  headrace sessions export trip --format markdown > trip.md\n  headrace sessions delete trip",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = sessions.add_subparsers(metavar="VERB", required=True)
-    listing = _add_verb(verbs, "list", "what is kept, latest first", "headrace sessions list --json")
+    sessions.set_defaults(run=_sessions_list, json=False)
+    verbs = sessions.add_subparsers(metavar="VERB")
+    listing = _add_verb(
+        verbs, "list", "what is kept, latest first (the default)", "headrace sessions list --json"
+    )
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=_sessions_list)
     show = _add_verb(verbs, "show", "read one again", "headrace sessions show trip")
