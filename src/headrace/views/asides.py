@@ -132,7 +132,7 @@ class Asides:
             case ToolFinished():
                 return _finished(event)
             case ApprovalAsked(approval, summary=summary):
-                return [Asking("approval", approval, harmless(" ".join(summary.split())))]
+                return [Asking("approval", approval, harmless(" ".join(summary.splitlines())))]
             case QuestionAsked(question, text=text, choices=choices):
                 return [Asking("question", question, harmless(text), tuple(map(harmless, choices)))]
             case ApprovalGiven(approval, verdict, by):
