@@ -289,6 +289,8 @@ async def test_streams_that_are_closed_or_cannot_show_everything(tmp_path: Path)
     command = f'"{sys.executable}" -m headrace ask --model scripted "é漢"'
     for redirected in ("<&-", ">&- </dev/null", "2>&- </dev/null", "| true"):
         assert await _shell(tmp_path, f"{command} {redirected}") == (0, "")
+    for asked in ("--help", "--version", "config init --help"):
+        assert await _shell(tmp_path, f'"{sys.executable}" -m headrace {asked} | true') == (0, "")
     shown = f"{command} < /dev/null | grep -q '??'"
     assert await _shell(tmp_path, shown, PYTHONIOENCODING="ascii") == (0, "")
     piped = f"printf 'caf\\351' | {command}"

@@ -37,7 +37,19 @@ _STATUS = """exit status:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     _mend_streams()
-    arguments = _parser().parse_args(argv)
+    try:
+        return _obey(argv)
+    except BrokenPipeError:
+        # Whoever read our output is gone; what is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _obey(argv: Sequence[str] | None) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+    finally:
+        sys.stdout.flush()  # help is printed while parsing, and then the program is left
     from headrace.errors import HeadraceError  # after parsing, so that --help stays instant
 
     try:
@@ -50,10 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if error.who == "user" else 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read our output is gone; what is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return status
 
 
