@@ -79,6 +79,15 @@ async def test_a_cut_answer_keeps_its_text_and_says_so_beside_it(tmp_path: Path)
     assert "headrace doctor lab:model-1" in ran.err
 
 
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404])
+async def test_a_refusal_says_where_to_look_next(tmp_path: Path, status: int) -> None:
+    async with ModelServer(default=Script(fault=Status(status))) as server:
+        write_config(tmp_path, server.url)
+        ran = await run(tmp_path, "ask", "Hello?")
+    assert ran.status == 1
+    assert "headrace doctor lab:model-1" in ran.err
+
+
 EVIL = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\rover\u202e\x00tab\there\nline"
 
 
