@@ -60,3 +60,8 @@ def test_what_a_person_decides_about_is_on_one_line_and_as_it_would_run() -> Non
     summary = 'write_file {\n"content": "if a:\\n    b  # two"\r\n}'
     (asking,) = TerminalView().feed((ApprovalAsked("approval_1", 1, 1, summary, 0.0),))
     assert asking == Asking("approval", "approval_1", 'write_file { "content": "if a:\\n    b  # two" }')
+
+
+def test_how_a_tool_ended_is_said_once() -> None:
+    assert shown(ToolFinished(1, 1, "denied", "Denied: it is outside.", "")) == ["Denied: it is outside."]
+    assert shown(ToolFinished(1, 1, "failed", "No such file.", "")) == ["failed: No such file."]

@@ -164,7 +164,8 @@ class Asides:
 def _finished(event: ToolFinished) -> list[Told]:
     out: list[Told] = [Aside(harmless(line)) for line in event.detail.splitlines()]
     if event.status != "ok":
-        out.append(Aside(_short(f"{event.status}: {event.result}")))
+        said = event.result.lower().startswith(event.status)
+        out.append(Aside(_short(event.result if said else f"{event.status}: {event.result}")))
     return out
 
 
