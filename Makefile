@@ -22,7 +22,7 @@ NEED_PYTHON = $(PYTHON) $(NEW_ENOUGH) \
 $(UV):
 	@$(NEED_PYTHON)
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r locks/uv.txt
+	$(BIN)/python -m pip install --quiet --no-cache-dir --disable-pip-version-check -r locks/uv.txt
 
 $(VENV)/.run: $(UV) locks/run.txt pyproject.toml
 	@$(BIN)/python $(NEW_ENOUGH) \

@@ -68,7 +68,7 @@ async def test_the_task_with_nobody_there_is_denied_and_says_so(tmp_path: Path, 
         write_config(tmp_path, server.url)
         ran = await run(tmp_path, "chat", TASK, folder=folder)
     assert "I was not allowed to write." in ran.out
-    assert "Nobody is there to be asked" in ran.err
+    assert "Denied: nobody is there to be asked." in ran.err
     assert not (folder / "todo.md").exists()
 
 

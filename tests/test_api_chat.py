@@ -177,6 +177,8 @@ async def test_a_model_nobody_knows_is_not_found(tmp_path: Path) -> None:
         for model in ("nobody:m", "gpt-4", "moa:none", "local:/etc/passwd", "moa:"):
             status, answer = await served.post("/v1/chat/completions", ask(model=model))
             assert (status, answer["error"]["code"]) == (404, "model_not_found"), model
+            assert f"There is no model '{model}' here: " in answer["error"]["message"]
+            assert answer["error"]["message"].endswith(". GET /v1/models lists what is configured.")
 
 
 async def test_requests_that_name_no_session_share_nothing_and_leave_nothing(tmp_path: Path) -> None:

@@ -79,6 +79,15 @@ async def test_a_cut_answer_keeps_its_text_and_says_so_beside_it(tmp_path: Path)
     assert "headrace doctor lab:model-1" in ran.err
 
 
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404])
+async def test_a_refusal_says_where_to_look_next(tmp_path: Path, status: int) -> None:
+    async with ModelServer(default=Script(fault=Status(status))) as server:
+        write_config(tmp_path, server.url)
+        ran = await run(tmp_path, "ask", "Hello?")
+    assert ran.status == 1
+    assert "headrace doctor lab:model-1" in ran.err
+
+
 EVIL = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\rover\u202e\x00tab\there\nline"
 
 
@@ -289,6 +298,8 @@ async def test_streams_that_are_closed_or_cannot_show_everything(tmp_path: Path)
     command = f'"{sys.executable}" -m headrace ask --model scripted "é漢"'
     for redirected in ("<&-", ">&- </dev/null", "2>&- </dev/null", "| true"):
         assert await _shell(tmp_path, f"{command} {redirected}") == (0, "")
+    for asked in ("--help", "--version", "config init --help"):
+        assert await _shell(tmp_path, f'"{sys.executable}" -m headrace {asked} | true') == (0, "")
     shown = f"{command} < /dev/null | grep -q '??'"
     assert await _shell(tmp_path, shown, PYTHONIOENCODING="ascii") == (0, "")
     piped = f"printf 'caf\\351' | {command}"

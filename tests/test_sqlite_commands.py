@@ -188,6 +188,7 @@ async def test_a_conversation_is_kept_found_exported_and_deleted_by_command(tmp_
         assert told == ["Where to?", "Lisbon has hills.", "Where to?"]
     listed = json.loads((await run(tmp_path, "sessions", "list", "--json")).out)
     assert [(s["name"], s["turns"]) for s in listed] == [("trip", 2)]
+    assert (await run(tmp_path, "sessions")).out == (await run(tmp_path, "sessions", "list")).out
     assert "Lisbon has hills." in (await run(tmp_path, "sessions", "show", "trip")).out
     assert "trip" in (await run(tmp_path, "sessions", "search", "hill")).out
     assert (await run(tmp_path, "sessions", "search", "mountain")).status == 1

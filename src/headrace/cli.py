@@ -37,7 +37,19 @@ _STATUS = """exit status:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     _mend_streams()
-    arguments = _parser().parse_args(argv)
+    try:
+        return _obey(argv)
+    except BrokenPipeError:
+        # Whoever read our output is gone; what is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _obey(argv: Sequence[str] | None) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+    finally:
+        sys.stdout.flush()  # help is printed while parsing, and then the program is left
     from headrace.errors import HeadraceError  # after parsing, so that --help stays instant
 
     try:
@@ -50,10 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if error.who == "user" else 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read our output is gone; what is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return status
 
 
@@ -250,13 +258,16 @@ def _add_sessions(commands: Any) -> None:
         help="list, read, search, export and delete kept conversations",
         description="Conversations that were given a name (`headrace chat --session NAME`): list, read, search,\n"
         "export and delete them. It works beside processes that are writing.",
-        epilog="examples:\n  headrace sessions list\n  headrace sessions show trip\n"
+        epilog="examples:\n  headrace sessions\n  headrace sessions show trip\n"
         '  headrace sessions search "wheel water"\n'
         "  headrace sessions export trip --format markdown > trip.md\n  headrace sessions delete trip",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = sessions.add_subparsers(metavar="VERB", required=True)
-    listing = _add_verb(verbs, "list", "what is kept, latest first", "headrace sessions list --json")
+    sessions.set_defaults(run=_sessions_list, json=False)
+    verbs = sessions.add_subparsers(metavar="VERB")
+    listing = _add_verb(
+        verbs, "list", "what is kept, latest first (the default)", "headrace sessions list --json"
+    )
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=_sessions_list)
     show = _add_verb(verbs, "show", "read one again", "headrace sessions show trip")

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.events import ToolFinished, ToolPrinted, ToolStarted
+from headrace.events import ApprovalAsked, ToolFinished, ToolPrinted, ToolStarted
 from headrace.limits import TOOL_SHOWN_MAX_LINES
-from headrace.views.asides import Aside
+from headrace.views.asides import Aside, Asking
 from headrace.views.terminal import TerminalView
 
 BEGIN = ToolStarted(1, 1, "terminal", "{}")
@@ -54,3 +54,14 @@ def test_a_line_without_end_and_a_line_that_would_control_the_terminal() -> None
     (line,) = shown(*[ToolPrinted(1, 1, "y" * 10_000)] * 100, end())
     assert len(line) <= 202
     assert shown(ToolPrinted(1, 1, "10 %\r20 %\r30 %\n")) == ["  30 %"]
+
+
+def test_what_a_person_decides_about_is_on_one_line_and_as_it_would_run() -> None:
+    summary = 'write_file {\n"content": "if a:\\n    b  # two"\r\n}'
+    (asking,) = TerminalView().feed((ApprovalAsked("approval_1", 1, 1, summary, 0.0),))
+    assert asking == Asking("approval", "approval_1", 'write_file { "content": "if a:\\n    b  # two" }')
+
+
+def test_how_a_tool_ended_is_said_once() -> None:
+    assert shown(ToolFinished(1, 1, "denied", "Denied: it is outside.", "")) == ["Denied: it is outside."]
+    assert shown(ToolFinished(1, 1, "failed", "No such file.", "")) == ["failed: No such file."]

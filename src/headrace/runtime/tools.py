@@ -21,7 +21,7 @@ import itertools
 import os
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import fastjsonschema
 import msgspec
@@ -52,8 +52,6 @@ from headrace.ports import Clock, Tool, ToolResult, ToolSpec, Touch
 from headrace.runtime.recorder import Recorder
 from headrace.turn.folds import Part
 from headrace.wire import jsontext
-
-NOBODY: Final = "Nobody is there to be asked, so it was denied."
 
 
 class Toolbox(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,7 +255,7 @@ class ToolRunner:
 
     async def _asked(self, call: int, part: Part, summary: str) -> str | None:
         if not self._box.attended:
-            return f"Denied: {NOBODY}"
+            return "Denied: nobody is there to be asked."
         key = f"approval_{next(self._numbers)}"
         clock, patience_s = self._box.clock, self._box.approval_s
         asked = ApprovalAsked(key, call, part.number, summary, clock.now() + patience_s)

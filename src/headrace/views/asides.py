@@ -132,7 +132,7 @@ class Asides:
             case ToolFinished():
                 return _finished(event)
             case ApprovalAsked(approval, summary=summary):
-                return [Asking("approval", approval, harmless(" ".join(summary.split())))]
+                return [Asking("approval", approval, harmless(" ".join(summary.splitlines())))]
             case QuestionAsked(question, text=text, choices=choices):
                 return [Asking("question", question, harmless(text), tuple(map(harmless, choices)))]
             case ApprovalGiven(approval, verdict, by):
@@ -164,7 +164,8 @@ class Asides:
 def _finished(event: ToolFinished) -> list[Told]:
     out: list[Told] = [Aside(harmless(line)) for line in event.detail.splitlines()]
     if event.status != "ok":
-        out.append(Aside(_short(f"{event.status}: {event.result}")))
+        said = event.result.lower().startswith(event.status)
+        out.append(Aside(_short(event.result if said else f"{event.status}: {event.result}")))
     return out
 
 

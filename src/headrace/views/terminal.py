@@ -83,6 +83,13 @@ def _left(line: str) -> str:
 _RETURN: Final = "\r"
 
 
+# What is to be changed here, and cannot be told from the provider's words alone.
+_REFUSED: Final = frozenset(
+    {"tls_failed", "key_rejected", "forbidden", "payment_required", "quota_exhausted", "model_not_found"}
+    | {"bad_request", "parameter_rejected"}
+)
+
+
 class TerminalView:
     """Feed events, get pieces to write."""
 
@@ -99,9 +106,11 @@ class TerminalView:
         self._closed: TurnClosed | None = None
 
     def advice(self) -> list[Piece]:
-        """What to do next about a turn that its provider or the network has ended."""
+        """What to do next about a turn that its provider or the network has ended, or that a provider refuses."""
         closed = self._closed
-        if closed is None or not self._asked or closed.cause.trait.who not in ("provider", "network"):
+        if closed is None or not self._asked:
+            return []
+        if closed.cause.trait.who not in ("provider", "network") and closed.cause.code not in _REFUSED:
             return []
         return [Aside(harmless(f"To see what is wrong there: headrace doctor {self._asked}"))]
 

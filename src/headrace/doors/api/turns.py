@@ -198,7 +198,7 @@ class Turns:
         """A file on this machine is a model only where the configuration says so."""
         named = model in model_names(self._wired.config)
         if model.startswith("local:") and not _PLAIN.fullmatch(model) and not named:
-            raise _no_model(model, "A file can be named in the configuration only, under `models`.")
+            raise _no_model(model, "a file can be named in the configuration only, under `models`")
 
     def _check_room(self) -> None:
         if self._draining:
@@ -402,7 +402,7 @@ def no_turn(turn: str, where: str = "here") -> Refused:
 def _no_model(model: str, why: str) -> Refused:
     return Refused(
         404,
-        f"There is no model {model!r} here. {why} GET /v1/models lists what is configured.",
+        f"There is no model {model!r} here: {why}. GET /v1/models lists what is configured.",
         param="model",
         code="model_not_found",
     )
