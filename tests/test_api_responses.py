@@ -208,6 +208,8 @@ async def test_an_agents_response_has_its_progress_as_reasoning(tmp_path: Path) 
 async def test_unknown_ids_are_not_found(tmp_path: Path) -> None:
     async with api(tmp_path) as served:
         assert await statuses(served, "resp_00000000ffff") == [404, 404, 404]
+        _, answer = await served.get(f"{PATH}/resp_00000000ffff")
+        assert answer["error"]["message"] == "There is no response resp_00000000ffff."
         assert await statuses(served, "..%2f..%2fetc") == [404, 404, 404]
 
 

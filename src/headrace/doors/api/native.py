@@ -15,7 +15,7 @@ from headrace.doors.api import answers, chat_request
 from headrace.doors.api.asked import AGENT_MODEL, Asked, Refused, check_kept
 from headrace.doors.api.desk import Desk, checks, number
 from headrace.doors.api.schemas import ANSWER, TURN_REQUEST, VERDICT
-from headrace.doors.api.turns import no_turn
+from headrace.doors.api.turns import NoTurn
 from headrace.errors import Cause
 from headrace.events import Recorded, TurnOpened
 from headrace.limits import API_LIST_MOST
@@ -98,7 +98,7 @@ class NativeEndpoints:
         name = request.match_info["turn"]
         turn = self._desk.turns.here(name)
         if turn is None:
-            raise no_turn(name, "among those that this server runs")
+            raise NoTurn(name, "among those that this server runs")
         return turn
 
     # --- sessions

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Final
 
 from aiohttp import web
@@ -10,7 +11,7 @@ from headrace.doors.api import answers, response_request
 from headrace.doors.api.asked import Asked, Refused, check_kept
 from headrace.doors.api.desk import SESSION_HEADER, Desk, checks, flag, number
 from headrace.doors.api.response_schemas import RESPONSE_REQUEST
-from headrace.doors.api.turns import LEFT, Held
+from headrace.doors.api.turns import LEFT, Held, NoTurn
 from headrace.errors import Cause
 from headrace.turn.log import Log
 from headrace.views import failing
@@ -106,8 +107,13 @@ class ResponsesEndpoint:
             return answers.failure(closed.cause, value, visible=visible, headers=headers)
         return answers.json(value, headers=headers)
 
-    def _log(self, request: web.Request) -> contextlib.AbstractAsyncContextManager[Log]:
-        return self._desk.turns.log(_turn(request))
+    @contextlib.asynccontextmanager
+    async def _log(self, request: web.Request) -> AsyncIterator[Log]:
+        try:
+            async with self._desk.turns.log(_turn(request)) as log:
+                yield log
+        except NoTurn:
+            raise _unknown(request) from None
 
 
 def _turn(request: web.Request) -> str:

@@ -286,7 +286,7 @@ class Turns:
         session = store.session_of(turn)
         entries = store.since(session, turn) if session else []
         if session is None or not entries:
-            raise no_turn(turn)
+            raise NoTurn(turn)
         return session, Log.restored(entries)
 
     async def _look(self, log: Log, session: str) -> None:
@@ -298,7 +298,7 @@ class Turns:
                 or self._is_written(session)
                 or await self._caught_up(log, watched)  # with the end it has got for want of a writer
             ):
-                raise no_turn(log.turn)  # it was deleted
+                raise NoTurn(log.turn)  # it was deleted
             await self._wired.clock.sleep(API_LOOK_S)
 
     @staticmethod
@@ -395,8 +395,9 @@ def model_names(config: Config) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def no_turn(turn: str, where: str = "here") -> Refused:
-    return Refused(404, f"There is no turn {turn} {where}.", code="not_found")
+class NoTurn(Refused):
+    def __init__(self, turn: str, where: str = "here") -> None:
+        super().__init__(404, f"There is no turn {turn} {where}.", code="not_found")
 
 
 def _no_model(model: str, why: str) -> Refused:
