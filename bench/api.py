@@ -7,6 +7,7 @@ same two cores, so figures of time are upper bounds. litellm takes part where BE
 import asyncio
 import contextlib
 import os
+import random
 import re
 import statistics
 import sys
@@ -184,7 +185,8 @@ async def _later(delay_s: float, session: aiohttp.ClientSession, target: _Target
 def _begun_over(
     spread_s: float, streams: int, session: aiohttp.ClientSession, target: _Target, scene: str
 ) -> list[asyncio.Task[_Seen]]:
-    delays = [spread_s * n / streams for n in range(streams)]
+    at = random.Random(1)  # in no step with the pace of the tokens, the same for every server
+    delays = [at.uniform(0, spread_s) for _ in range(streams)]
     return [asyncio.create_task(_later(delay, session, target, scene)) for delay in delays]
 
 
