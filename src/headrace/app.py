@@ -80,7 +80,7 @@ class App:
         self._env = env
         self._clock = SystemClock()
         self._client = HttpClient(self._clock)
-        self._learnt = Learnt(self._clock)
+        self._around = self._surroundings(Learnt(self._clock))
         self._providers: dict[str, Provider] = {}
         self._store: SessionStore | None = None
         self._sessions: dict[str, Session] = {}
@@ -147,7 +147,7 @@ class App:
 
         def make() -> Turn:
             log = session.log(new_id("turn"))
-            turn = Turn(log, candidates, self._around(), options, plan, recall, toolbox, references)
+            turn = Turn(log, candidates, self._around, options, plan, recall, toolbox, references)
             self._turns[turn.id] = turn
             return turn
 
@@ -444,7 +444,7 @@ class App:
         except ConfigError as error:
             raise CallError(Cause("key_missing", f"{error}")) from error
 
-    def _around(self) -> Surroundings:
+    def _surroundings(self, learnt: Learnt) -> Surroundings:
         streaming = self.config.streaming
         policy = CallPolicy(
             retries=streaming.retries,
@@ -456,7 +456,7 @@ class App:
                 no_progress_s=streaming.stall.no_progress_s,
             ),
         )
-        return Surroundings(self._clock, self._learnt, policy, random.Random())  # noqa: S311 - jitter
+        return Surroundings(self._clock, learnt, policy, random.Random())  # noqa: S311 - jitter
 
     def _plan(self) -> Plan:
         if self.config.streaming.continue_cut == "agent":

@@ -100,11 +100,14 @@ class Session:
         turn = make()
         turn.open(messages, self.name)
         self.latest = turn.id
-        self._waiting.append(_Posted(turn, make))
+        posted = _Posted(turn, make)
+        if self._task is None:  # it begins here and now: a step of the loop less until the model is asked
+            self._begin(posted)
+            self._task = asyncio.create_task(self._work(posted), name=f"session {self.name}")
+            return turn
+        self._waiting.append(posted)
         if manner == "interrupt" and self._active is not None:
             self._active.stop(INTERRUPTED)
-        if self._task is None:
-            self._task = asyncio.create_task(self._work(), name=f"session {self.name}")
         return turn
 
     async def after(self, turn: Turn) -> Turn | None:
@@ -138,17 +141,24 @@ class Session:
     def _supersede(turn: Turn, cause: Cause) -> None:
         turn.stop(Cause("superseded", f"It was never begun. {cause.message}"))
 
-    async def _work(self) -> None:
+    def _begin(self, posted: _Posted) -> None:
+        self._active = posted.turn
+        posted.turn.begin()
+
+    async def _work(self, posted: _Posted) -> None:
         try:
+            await self._one(posted)
             while self._waiting:
-                await self._one(self._waiting.popleft())
+                posted = self._waiting.popleft()
+                self._begin(posted)
+                await self._one(posted)
         finally:
             self._task = None
 
     async def _one(self, posted: _Posted) -> None:
-        turn = self._active = posted.turn
+        """Until the turn that has begun is over."""
+        turn = posted.turn
         try:
-            turn.begin()
             await turn.wait()
         except HeadraceError:  # not even its end could be written; those that wait have to get their turn
             _log.exception("turn %s of session %s failed", turn.id, self.name)
