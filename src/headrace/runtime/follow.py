@@ -5,7 +5,8 @@ follower that does not come back holds nothing, because what it waits for is a n
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 
 from headrace.events import Recorded
 from headrace.turn.log import Log
@@ -32,14 +33,26 @@ class Signal:
             self._waiting.discard(future)
 
 
-async def follow(log: Log, signal: Signal, after: int = 0) -> AsyncIterator[list[Recorded]]:
+@contextlib.contextmanager
+def watching(log: Log) -> Iterator[Signal]:
+    """A signal that the log gives whenever it has grown."""
+    signal = Signal()
+    unwatch = log.watch(signal)
+    try:
+        yield signal
+    finally:
+        unwatch()
+
+
+async def follow(log: Log, after: int = 0) -> AsyncIterator[list[Recorded]]:
     """Everything after number `after`, in batches as it comes, until the turn is closed."""
-    while True:
-        batch = log.since(after)
-        if batch:
-            after = batch[-1].seq
-            yield batch
-        elif log.closed is not None:
-            return
-        else:
-            await signal.wait()
+    with watching(log) as signal:
+        while True:
+            batch = log.since(after)
+            if batch:
+                after = batch[-1].seq
+                yield batch
+            elif log.closed is not None:
+                return
+            else:
+                await signal.wait()

@@ -31,7 +31,7 @@ from headrace.events import (
 from headrace.limits import SUMMARY_MAX_CHARS
 from headrace.runtime.advice import Round
 from headrace.runtime.call import ModelCall, Surroundings
-from headrace.runtime.follow import Signal, follow
+from headrace.runtime.follow import follow, watching
 from headrace.runtime.question import Candidate, Options
 from headrace.runtime.recorder import Recorder
 from headrace.runtime.tools import Toolbox, ToolRunner
@@ -70,8 +70,6 @@ class Turn:
     ) -> None:
         self.log = log
         self._recall = recall
-        self._signal = Signal()
-        log.watch(self._signal)
         self._recorder = Recorder(log, around.clock)
         self._candidates = candidates
         self._references = references
@@ -142,8 +140,8 @@ class Turn:
 
     async def wait(self) -> TurnClosed:
         """The turn's end. Cancelling the one who waits does not stop the turn."""
-        while self._task is None and self.log.closed is None:
-            await self._signal.wait()
+        if self._task is None:
+            await self._begun()
         if self._task is not None:
             await asyncio.wait([self._task])
             if self.log.closed is None:
@@ -151,6 +149,12 @@ class Turn:
         closed = self.log.closed
         assert closed is not None
         return closed
+
+    async def _begun(self) -> None:
+        """Until it works, or is over without that."""
+        with watching(self.log) as signal:
+            while self._task is None and self.log.closed is None:
+                await signal.wait()
 
     def approve(self, approval: str, *, allowed: bool, by: str) -> bool:
         """Answer an approval that is asked for; whether it was still open."""
@@ -164,7 +168,7 @@ class Turn:
 
     def follow(self, after: int = 0) -> AsyncIterator[list[Recorded]]:
         """Everything after number `after`, in batches, until the turn is closed."""
-        return follow(self.log, self._signal, after)
+        return follow(self.log, after)
 
     def folded(self) -> Folded:
         return self._recorder.folded()

@@ -33,8 +33,11 @@ class Log:
         self.machine = Machine()
         self._journal = journal
         self._max_events = max_events
+        self.closed: TurnClosed | None = None
+        """The turn's end, once it has one."""
         self._entries: list[Recorded] = []
-        self._watchers: list[Wake] = []
+        self._watchers: tuple[Wake, ...] = ()
+        self._awaiting: list[Wake] = []
 
     @classmethod
     def restored(cls, entries: Sequence[Recorded], journal: Journal | None = None) -> "Log":
@@ -46,17 +49,12 @@ class Log:
             log.machine.apply(recorded.event)
         log._entries = list(entries)
         log._journal = journal
+        log.closed = _end(entries[-1:])
         return log
 
     def __len__(self) -> int:
         """Also the number of the last event."""
         return len(self._entries)
-
-    @property
-    def closed(self) -> TurnClosed | None:
-        """The turn's end, once it has one."""
-        last = self._entries[-1].event if self._entries else None
-        return last if isinstance(last, TurnClosed) else None
 
     def since(self, seq: int, most: int | None = None) -> list[Recorded]:
         """What came after number `seq`, at most `most` of it."""
@@ -91,12 +89,15 @@ class Log:
 
         A log that is closed lets go of those who watched it: it grows no more.
         """
-        self._watchers.append(wake)
+        self._watchers += (wake,)
         return lambda: self._unwatch(wake)
 
+    def await_end(self, wake: Wake) -> None:
+        """Have `wake` called once the turn is closed, before those who watch learn of it. It must not raise."""
+        self._awaiting.append(wake)
+
     def _unwatch(self, wake: Wake) -> None:
-        if wake in self._watchers:
-            self._watchers.remove(wake)
+        self._watchers = tuple(other for other in self._watchers if other != wake)
 
     def _publish(self, batch: list[Recorded]) -> None:
         if not batch:
@@ -104,11 +105,19 @@ class Log:
         if self._journal is not None:
             self._journal(batch)
         self._entries += batch
-        watchers = tuple(self._watchers)
-        if self.closed is not None:
-            self._watchers.clear()
+        watchers = self._watchers
+        if type(batch[-1].event) is TurnClosed:
+            self.closed = batch[-1].event
+            watchers = (*self._awaiting, *watchers)
+            self._watchers = ()
+            self._awaiting.clear()
         for wake in watchers:
             wake()
+
+
+def _end(entries: Sequence[Recorded]) -> TurnClosed | None:
+    last = entries[-1].event if entries else None
+    return last if isinstance(last, TurnClosed) else None
 
 
 _ENDS = frozenset(

@@ -132,7 +132,7 @@ class Turns:
         stays = bool(session) or asked.background or self._settings.on_disconnect == "detach"
         held = self._held[turn.id] = Held(turn, asked, session, stays=stays)
         self._running.add(turn)
-        turn.log.watch(partial(self._grown, held))
+        turn.log.await_end(partial(self._ended, held))
         return held
 
     def _remember(self, ticket: Ticket, held: Held) -> None:
@@ -196,8 +196,9 @@ class Turns:
 
     def _check_model(self, model: str) -> None:
         """A file on this machine is a model only where the configuration says so."""
-        named = model in model_names(self._wired.config)
-        if model.startswith("local:") and not _PLAIN.fullmatch(model) and not named:
+        if not model.startswith("local:") or _PLAIN.fullmatch(model):
+            return
+        if model not in model_names(self._wired.config):
             raise _no_model(model, "a file can be named in the configuration only, under `models`")
 
     def _check_room(self) -> None:
@@ -319,11 +320,6 @@ class Turns:
         return False
 
     # --- letting go
-
-    def _grown(self, held: Held) -> None:
-        """The turn's log has grown."""
-        if held.closed:
-            self._ended(held)
 
     def _ended(self, held: Held) -> None:
         closed = held.turn.log.closed
