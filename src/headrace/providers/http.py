@@ -18,11 +18,11 @@ import math
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 
 from headrace.errors import CallError, Cause, CauseCode
 from headrace.events import Event
@@ -37,6 +37,7 @@ from headrace.limits import (
 )
 from headrace.ports import AttemptIds, Clock, ProtocolName, Request, Sink
 from headrace.providers import chat_completions, messages, phrases, responses
+from headrace.providers.body import Body
 from headrace.providers.proxy import proxy_of
 from headrace.version import __version__
 from headrace.wire import chat_completions as chat_wire
@@ -99,7 +100,6 @@ class HttpClient:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=60),
                 # The caller's clocks rule; aiohttp's own would cut an answer that thinks for long.
                 timeout=aiohttp.ClientTimeout(total=None),
-                trace_configs=[_tracing()],
                 read_bufsize=READ_BYTES,
                 trust_env=False,  # see `proxy`
                 headers={"User-Agent": f"headrace/{__version__}", "Accept-Encoding": "identity"},
@@ -114,14 +114,16 @@ class HttpClient:
             self._session = None
 
 
-def _tracing() -> aiohttp.TraceConfig:
-    tracing = aiohttp.TraceConfig()
+class _Sent(aiohttp.BytesPayload):
+    """A request's body, which is asked for once there is a connection and the headers have been written."""
 
-    async def sent(_: object, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.connected()
+    def __init__(self, value: bytes, sink: Sink) -> None:
+        super().__init__(value, content_type="application/json")
+        self._sink = sink
 
-    tracing.on_request_headers_sent.append(sent)
-    return tracing
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._sink.connected()
+        await super().write_with_length(writer, content_length)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +152,7 @@ class HttpProvider:
         self._keys = keys
         self._dump = dump
         self._spoken = PROTOCOLS[endpoint.protocol]
+        self._url = endpoint.base_url.rstrip("/") + self._spoken.path
         self.tap: Callable[[bytes], None] | None = None
         """Sees every piece of an answer's body before it is decoded, for whoever examines an endpoint."""
 
@@ -195,15 +198,13 @@ class HttpProvider:
     # --- open
 
     async def _open(self, body: dict[str, Any], request: Request, sink: Sink) -> aiohttp.ClientResponse:
-        url = self._endpoint.base_url.rstrip("/") + self._spoken.path
         try:
             return await self._client.session().post(
-                url,
-                data=jsontext.dump(body).encode(),
+                self._url,
+                data=_Sent(jsontext.dump(body).encode(), sink),
                 headers=self._headers(request),
                 allow_redirects=False,
-                trace_request_ctx=sink,
-                **proxy_of(url),
+                **proxy_of(self._url),
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._broken(error) from error
@@ -241,54 +242,23 @@ class HttpProvider:
         self, response: aiohttp.ClientResponse, request: Request, ids: AttemptIds, sink: Sink
     ) -> None:
         """Read to the end; where that breaks or is cancelled, what the decoder knows of the usage is still told."""
-        content = response.content
-        first = await content.readany()
-        decoder = self._decoder(response.content_type, first, request, ids)
+        answer = _Answer(self._spoken, response.content_type, request, ids, sink, self.tap)
+        body = Body(response, answer.take)
         try:
-            self._take(first, decoder, sink)
-            while not decoder.done:
-                brief = decoder.finished
-                data = await (self._read_briefly(content, AFTER_FINISH_S) if brief else content.readany())
-                self._take(data, decoder, sink)
+            await body.read()
+            while not answer.done:
+                await self._read_briefly(body, answer)
         except BaseException:
-            if decoder.failure is None and not decoder.done and (last := decoder.close()):
-                sink.received(last)
+            answer.broken()
             raise
 
-    def _decoder(self, kind: str, first: bytes, request: Request, ids: AttemptIds) -> WireDecoder:
-        """What came decides, not what was asked for or what it is called: some servers answer whole though asked to
-        stream, and some name a stream JSON, or an error a stream.
-        """
-        start = first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        if "html" in kind or start == b"<":
-            raise CallError(
-                Cause("malformed_stream", "It answered with a web page. Check its base_url.", status=200)
-            )
-        if start:
-            streams = start not in (b"{", b"[")
-        else:
-            streams = kind != "application/json" and (request.stream or kind == "text/event-stream")
-        make = self._spoken.decoder if streams else self._spoken.body_decoder
-        tools = {tool.name: tool.parameters for tool in request.tools}
-        return make(ids.call, ids.first_part, request.dialect, tools)
-
-    def _take(self, data: bytes, decoder: WireDecoder, sink: Sink) -> None:
-        """One socket read; an empty one is the end of the body."""
-        if data and self.tap is not None:
-            self.tap(data)
-        events = decoder.feed(data) if data else decoder.close()
-        if data or events:
-            sink.received(events)
-        if decoder.failure is not None:
-            raise decoder.failure
-
-    async def _read_briefly(self, content: aiohttp.StreamReader, patience_s: float) -> bytes:
+    async def _read_briefly(self, body: Body, answer: "_Answer") -> None:
         """What follows a finished answer; silence, or a connection that breaks there, is an end like any other."""
         try:
-            async with self._client.clock.timeout(patience_s):
-                return await content.readany()
+            async with self._client.clock.timeout(AFTER_FINISH_S):
+                await body.read()
         except (TimeoutError, aiohttp.ClientError, OSError):
-            return b""
+            answer.take(b"")
 
     async def _drained(self, response: aiohttp.ClientResponse) -> bool:
         """Whether the body has ended, so that its connection can be used again."""
@@ -347,6 +317,71 @@ class HttpProvider:
         with contextlib.suppress(CallError):  # a key that is missing is nobody's secret
             secrets |= set(self._keys())
         return {secret for secret in secrets if len(secret) >= SECRET_LEAST_CHARS}
+
+
+class _Answer:
+    """Decodes what comes and hands it to the sink, one batch of events a piece."""
+
+    def __init__(
+        self,
+        spoken: Spoken,
+        kind: str,
+        request: Request,
+        ids: AttemptIds,
+        sink: Sink,
+        tap: Callable[[bytes], None] | None,
+    ) -> None:
+        self._spoken = spoken
+        self._kind = kind
+        self._request = request
+        self._ids = ids
+        self._sink = sink
+        self._tap = tap
+        self._decoder: WireDecoder | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._decoder is not None and self._decoder.done
+
+    def take(self, data: bytes) -> bool:
+        """One piece, an empty one being the end; whether no more than a mark of the end can follow."""
+        decoder = self._decoder
+        if decoder is None:
+            decoder = self._decoder = self._chosen(data)
+        if data and self._tap is not None:
+            self._tap(data)
+        events = decoder.feed(data) if data else decoder.close()
+        if data or events:
+            self._sink.received(events)
+        if decoder.failure is not None:
+            raise decoder.failure
+        return decoder.finished or decoder.done
+
+    def broken(self) -> None:
+        """Nothing more is read."""
+        decoder = self._decoder
+        if decoder is None or decoder.failure is not None or decoder.done:
+            return
+        if last := decoder.close():
+            self._sink.received(last)
+
+    def _chosen(self, first: bytes) -> WireDecoder:
+        """What came decides, not what was asked for or what it is called: some servers answer whole though asked to
+        stream, and some name a stream JSON, or an error a stream.
+        """
+        start = first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        if "html" in self._kind or start == b"<":
+            raise CallError(
+                Cause("malformed_stream", "It answered with a web page. Check its base_url.", status=200)
+            )
+        if start:
+            streams = start not in (b"{", b"[")
+        else:
+            asked_to = self._request.stream or self._kind == "text/event-stream"
+            streams = self._kind != "application/json" and asked_to
+        make = self._spoken.decoder if streams else self._spoken.body_decoder
+        tools = {tool.name: tool.parameters for tool in self._request.tools}
+        return make(self._ids.call, self._ids.first_part, self._request.dialect, tools)
 
 
 async def _error_text(clock: Clock, content: aiohttp.StreamReader) -> str:

@@ -5,6 +5,7 @@ place of a key.
 """
 
 import contextlib
+import functools
 import ipaddress
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -23,6 +24,7 @@ def proxy_of(url: str) -> dict[str, Any]:
     return {"proxy": URL(named if "://" in named else f"http://{named}")}
 
 
+@functools.lru_cache(maxsize=256)
 def _is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback

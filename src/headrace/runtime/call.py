@@ -30,7 +30,6 @@ from headrace.events import (
     Event,
     Message,
     NoticeShown,
-    PartStarted,
     Purpose,
     ReplyCut,
     ReplyEnded,
@@ -74,7 +73,6 @@ class _Attempt:
         self.empty = False
         """It ended with nothing said, which is no end. Told here, because a sink must not raise: it is called while a
         cancellation passes."""
-        self.tools: list[str] = []
 
     def connected(self) -> None:
         self._watch.connected()
@@ -86,10 +84,12 @@ class _Attempt:
         if not events:
             return
         end = events[-1]
-        self.tools += [e.name for e in events if type(e) is PartStarted and e.kind == "tool_call"]
-        if not isinstance(end, ReplyEnded):
+        if type(end) is ReplyEnded:
+            self._ended(end, events)
+        else:
             self._recorder.record(events)
-            return
+
+    def _ended(self, end: ReplyEnded, events: list[Event]) -> None:
         self._recorder.record(events[:-1])
         if end.reason == "stop" and not self._empty_is_an_end and not self._said_anything(end.call):
             self.empty = True
@@ -196,9 +196,11 @@ class ModelCall:
         if sink.end is not None:  # the answer is whole; what broke came after it
             return sink.end
         sink.flush()
-        return self._cut(cause, sink.tools) if self._recorder.visible(self._call) else cause
+        return self._cut(cause) if self._recorder.visible(self._call) else cause
 
-    def _cut(self, cause: Cause, tools: list[str]) -> ReplyCut:
+    def _cut(self, cause: Cause) -> ReplyCut:
+        reply = self._recorder.folded().replies[self._call]
+        tools = [part.name for part in reply.parts.values() if part.kind == "tool_call"]
         cut = ReplyCut(self._call, cause, tuple(tools))
         self._recorder.record([cut])
         if tools:

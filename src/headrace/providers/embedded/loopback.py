@@ -3,8 +3,6 @@
 A proxy could not reach the child, and it would be handed the child's key.
 """
 
-from types import SimpleNamespace
-
 import aiohttp
 
 from headrace.errors import CallError, Cause
@@ -27,7 +25,6 @@ class LoopbackClient(HttpClient):
                 # A kept connection would outlive the child, and the next question would find it broken.
                 connector=aiohttp.TCPConnector(limit=0, force_close=True),
                 timeout=aiohttp.ClientTimeout(total=None),
-                trace_configs=[_tracing()],
                 read_bufsize=READ_BYTES,
                 trust_env=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -40,13 +37,3 @@ class LoopbackClient(HttpClient):
         if self._direct is not None:
             await self._direct.close()
             self._direct = None
-
-
-def _tracing() -> aiohttp.TraceConfig:
-    tracing = aiohttp.TraceConfig()
-
-    async def sent(_: object, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.connected()
-
-    tracing.on_request_headers_sent.append(sent)
-    return tracing
