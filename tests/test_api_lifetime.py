@@ -184,6 +184,39 @@ async def test_a_silent_stream_is_kept_alive_by_comments(tmp_path: Path) -> None
             assert lines[2] == b": keepalive\n"
 
 
+async def test_a_client_without_chunks_is_sent_the_frames_alone_until_the_end(tmp_path: Path) -> None:
+    async with api(tmp_path) as served:
+        served.models.default = replace(scenario("long:20"), pace_s=0.005)
+        body = json.dumps(ask(stream=True)).encode()
+        head = f"POST {CHAT} HTTP/1.0\r\nHost: localhost\r\nx-api-key: {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        writer.write(head.encode() + body)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        head, _, text = answer.decode().partition("\r\n\r\n")
+        assert "Transfer-Encoding" not in head
+        assert text.startswith("data: ")
+        assert text.endswith("data: [DONE]\n\n")
+        assert content(values(text)) == content(await served.streamed(CHAT, ask(stream=True)))
+
+
+async def test_a_client_that_comes_back_and_has_missed_nothing_sees_at_once_that_it_is_followed(
+    tmp_path: Path,
+) -> None:
+    async with api(tmp_path) as served:
+        served.models.default = scenario("stall-mid-text")
+        _, started = await served.post("/v1/turns", {"model": "lab:m", "input": "Hello?"})
+        events = served.url(f"/v1/turns/{started['id']}/events")
+        async with served.client.get(events) as first:
+            lines = []
+            while not lines[-1:] or b"part_grew" not in lines[-1]:
+                lines.append(await asyncio.wait_for(first.content.readline(), 10))
+        seen = max(int(line.split()[1]) for line in lines if line.startswith(b"id: "))
+        async with served.client.get(f"{events}?after={seen}") as again:
+            assert again.status == 200
+            assert await asyncio.wait_for(again.content.readline(), 10)
+
+
 # --- idempotency
 
 

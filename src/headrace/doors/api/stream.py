@@ -9,12 +9,13 @@ one to write a comment; a client that takes nothing loses its connection (`reade
     flow:    frames, comments, until the turn is closed
 
 A client that keeps up is written to as the log grows, in the very step of the loop in which the delta was read from the
-provider; waking the flow for every delta would cost another step, which is most of what a delta costs.
+provider, and past aiohttp's writer, which can wait: waking the flow for every delta, and asking a coroutine to put a
+length before it, would cost more than all that has been done to the delta before.
 """
 
-import logging
-from collections.abc import Coroutine, Iterable
-from typing import Any, Final, Protocol
+import asyncio
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -25,8 +26,6 @@ from headrace.ports import Clock
 from headrace.runtime.follow import Signal
 from headrace.turn.log import Log
 from headrace.wire import sse
-
-_log = logging.getLogger(__name__)
 
 KEEPALIVE: Final = sse.comment(b"keepalive")
 HEADERS: Final = {
@@ -48,6 +47,14 @@ class BeginningView(View, Protocol):
         """Whether more than the opening has been told."""
 
 
+class _Response(web.StreamResponse):
+    """Its headers wait for what is written first, so that both are one packet; two again, should aiohttp not look here
+    any more.
+    """
+
+    _send_headers_immediately = False
+
+
 class Stream:
     def __init__(
         self, log: Log, view: View, clock: Clock, keepalive_s: float, after: int = 0, skip: int = 0
@@ -61,10 +68,13 @@ class Stream:
         self._skip = skip
         self._frames: list[bytes] = []
         self._signal = Signal()
-        self._written_at = clock.monotonic()
-        self._response: web.StreamResponse | None = None
-        self._request: web.Request | None = None
+        self._wrote = False  # since the last beat of the pulse
+        self._quiet_since = clock.monotonic()
+        self._line: asyncio.Transport | None = None
+        self._chunked = False
+        self._opening: BeginningView | None = None
         self._rests = False  # whether the flow has written all there was, and waits
+        self._failure: Exception | None = None
         self._unwatch = log.watch(self._woken)
 
     def close(self) -> None:
@@ -73,75 +83,100 @@ class Stream:
 
     async def opening(self, view: BeginningView, patience_s: float) -> None:
         """Until there is something to show, the turn is over, or so much time has passed."""
+        self._opening = view
+        timer = self._clock.call_later(patience_s, self._opened)
         try:
-            async with self._clock.timeout(patience_s):
-                while not view.begun:
-                    if not self._gather():
-                        if self._log.closed is not None:
-                            return
-                        await self._signal.wait()
-        except TimeoutError:
-            return  # a client that waits for a sign of life gets one
+            while self._opens() and not self._has_begun(view):
+                await self._wait()
+        finally:
+            self._opening = None
+            timer.cancel()
+
+    def _opens(self) -> bool:
+        return self._opening is not None
+
+    def _opened(self) -> None:
+        """A client that waits for a sign of life gets one."""
+        self._opening = None
+        self._signal()
+
+    def _has_begun(self, view: BeginningView) -> bool:
+        while self._cursor < len(self._log) and not view.begun:
+            self._gather()
+        return view.begun or self._log.closed is not None
 
     async def flow(self, request: web.Request, headers: dict[str, str]) -> web.StreamResponse:
         """Write to the client until the turn is closed."""
-        response = web.StreamResponse(headers={**HEADERS, **headers})
+        response = _Response(headers={**HEADERS, **headers})
         request[STREAMING] = True
         await response.prepare(request)
-        self._request, self._response = request, response
+        self._chunked = "Transfer-Encoding" in response.headers
+        self._line = request.transport
+        self._gather()
+        await self._write(response, self._taken() or KEEPALIVE)  # the headers go out with it
         while True:
-            if self._frames:
-                data = b"".join(self._frames)
-                self._frames.clear()
-                await self._write(response, data)
-            elif self._gather():
-                continue
-            elif self._log.closed is not None:
-                await response.write_eof()
+            more = self._gather()
+            if self._log.closed is not None and self._cursor == len(self._log):
+                await response.write_eof(self._taken())
                 return response
+            if self._frames:
+                await self._write(response, self._taken())
             elif self._is_silent():
                 await self._write(response, KEEPALIVE)
-            else:
+            elif not more:
                 await self._rest()
+
+    def _taken(self) -> bytes:
+        """What is to be written."""
+        data = b"".join(self._frames)
+        self._frames.clear()
+        return data
 
     async def _rest(self) -> None:
         self._rests = True
         try:
-            await self._signal.wait()
+            await self._wait()
         finally:
             self._rests = False
 
+    async def _wait(self) -> None:
+        await self._signal.wait()
+        if self._failure is not None:
+            raise self._failure
+
     def _woken(self) -> None:
         """The log has grown. Must not raise: whoever writes the log has nothing to do with this client."""
-        if not self._rests or self._log.closed is not None or not self._keeps_up():
-            self._signal()
-            return
         try:
-            self._write_at_once()
-        except ConnectionError:
-            self._lose_client()
-        except Exception:  # noqa: BLE001 - it is told: in the program's own log, and by the end of the stream
-            _log.exception("a stream of %s failed", self._log.turn)
-            self._lose_client()
+            done = self._wrote_at_once() if self._opening is None else not self._has_begun(self._opening)
+        except Exception as error:  # noqa: BLE001 - it is raised in the handler, which waits
+            self._failure, done = error, False
+        if not done:
+            self._signal()
 
-    def _write_at_once(self) -> None:
+    def _wrote_at_once(self) -> bool:
+        """Whether the client has been given what is new; the flow can wait for one that does not keep up."""
+        line = self._line
+        if not self._rests or line is None or line.get_write_buffer_size() or line.is_closing():
+            return False
+        if self._log.closed is not None:  # what is last goes out with the end of the body
+            return False
         self._gather()
-        if sum(map(len, self._frames)) > API_AT_ONCE_BYTES:
-            self._signal()  # the flow can wait for the client
-        elif self._frames and self._response is not None:
-            data = b"".join(self._frames)
+        data = b"".join(self._frames)
+        size = len(data)
+        if size > API_AT_ONCE_BYTES:
+            return False
+        if size:
             self._frames.clear()
-            self._written_at = self._clock.monotonic()
-            _at_once(self._response.write(data))
-
-    def _keeps_up(self) -> bool:
-        """Whether the client has taken all there was, so that no write has to wait."""
-        transport = self._request.transport if self._request is not None else None
-        return transport is not None and transport.get_write_buffer_size() == 0
+            self._wrote = True
+            line.write(b"%x\r\n%b\r\n" % (size, data) if self._chunked else data)
+        return True
 
     def pulse(self) -> None:
         """Called by the server now and then."""
-        if self._response is not None and self._is_silent():
+        if self._wrote:
+            self._wrote = False
+            self._quiet_since = self._clock.monotonic()
+        elif self._line is not None and self._is_silent():
             self._signal()
 
     def _gather(self) -> bool:
@@ -159,27 +194,12 @@ class Stream:
         return True
 
     def _is_silent(self) -> bool:
-        return self._clock.monotonic() - self._written_at >= self._keepalive_s
+        return not self._wrote and self._clock.monotonic() - self._quiet_since >= self._keepalive_s
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        self._written_at = self._clock.monotonic()
+        self._wrote = True
         await response.write(data)
-
-    def _lose_client(self) -> None:
-        """Its connection is cut, which cancels the handler; it can come back with its cursor."""
-        if self._request is not None and self._request.transport is not None:
-            self._request.transport.abort()
 
 
 def _nothing() -> None:
     """There is nothing left to end."""
-
-
-def _at_once(write: Coroutine[Any, Any, None]) -> None:
-    """Do what does not wait."""
-    try:
-        write.send(None)
-    except StopIteration:
-        return
-    write.close()
-    raise ConnectionError("a write had to wait although nothing was before it")
