@@ -104,7 +104,7 @@ async def test_a_background_command_is_known_to_its_session_alone(tmp_path: Path
                 assert ("There is no background command" in read.result) == (name == "b"), read
 
 
-async def test_a_session_of_one_turn_leaves_nothing_running(tmp_path: Path) -> None:
+async def test_a_turn_of_no_session_leaves_nothing_running(tmp_path: Path) -> None:
     async with (
         ModelServer() as server,
         app(tmp_path / "home", lab(server, "tools: {modes: {terminal: allow}}\n")) as made,
@@ -114,7 +114,7 @@ async def test_a_session_of_one_turn_leaves_nothing_running(tmp_path: Path) -> N
         turn = await ended(made.start([user_message("Go.")], acting=Acting(folder=tmp_path)))
         pid = (tmp_path / "pid").read_text().strip()
         assert closed(turn).outcome == "stop"
-        await asyncio.gather(*made._passing.values())
+        await asyncio.gather(*made._beside)
         assert not Path(f"/proc/{pid}").exists()
 
 

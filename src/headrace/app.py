@@ -88,6 +88,7 @@ class App:
         self._plugins: tuple[Tool, ...] | None = None
         self._toolsets: dict[Session, Mapping[str, Tool]] = {}
         self._passing: dict[Session, asyncio.Task[None]] = {}
+        self._alone: set[Turn] = set()
         self._beside: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -112,12 +113,26 @@ class App:
         """
         owner = session or Session()
         make = self._maker(owner, model, options, plan, acting)
-        turn = owner.post(messages, make, manner)
+        turn = make() if session is None else session.post(messages, make, manner)
+        if session is None:
+            turn.start(messages)
+            self._goes_alone(turn, owner)
         if self.config.traces and turn.mixed:
             self._later(self._trace(turn))
-        if session is None:
-            self._passes(owner)
         return turn
+
+    def _goes_alone(self, turn: Turn, owner: Session) -> None:
+        """It is in no session that is kept or posted to: what it has goes with it."""
+        self._alone.add(turn)
+        turn.log.await_end(partial(self._alone.discard, turn))
+        if owner in self._toolsets:
+            self._later(self._close_tools_after(turn, owner))
+
+    async def _close_tools_after(self, turn: Turn, owner: Session) -> None:
+        try:
+            await turn.wait()
+        finally:
+            await self._close_tools(owner)
 
     def turn(self, turn_id: str) -> Turn | None:
         """A turn of this process that somebody still holds."""
@@ -370,7 +385,11 @@ class App:
         return mixture, [self._candidate(each) for each in preset.references]
 
     async def close(self) -> None:
-        await asyncio.gather(*(s.close(CLOSED) for s in (*self._sessions.values(), *self._passing)))
+        alone = tuple(self._alone)
+        for turn in alone:
+            turn.stop(CLOSED)
+        sessions = (*self._sessions.values(), *self._passing)
+        await asyncio.gather(*(turn.wait() for turn in alone), *(each.close(CLOSED) for each in sessions))
         await asyncio.gather(*self._beside)
         for session in list(self._toolsets):
             await self._close_tools(session)
