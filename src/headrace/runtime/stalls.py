@@ -8,7 +8,7 @@ Theory of operation. Four clocks, of which the one that is due first counts:
     progress       since the last event that was decoded, thinking included: comments alone are no progress
 
 An attempt that does not stream has two: connect, and a total. Signs of life only note the time; one timer wakes at the
-earliest moment a clock can be due and looks again, so a busy stream costs no timers.
+earliest moment a clock can be due and looks again, so neither a busy stream nor a quick answer costs more timers.
 """
 
 from types import TracebackType
@@ -37,6 +37,7 @@ class StallWatch:
         self._streamed = streamed
         self._deadline: Deadline = clock.timeout(None)
         self._timer: Timer | None = None
+        self._looks_at = 0.0
         self._started = self._life = self._progress = 0.0
         self._connected = self._answered = False
         self._due: tuple[CauseCode, float] | None = None
@@ -90,12 +91,17 @@ class StallWatch:
         return progress_at, "stalled_progress", patience.no_progress_s
 
     def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        """See to it that somebody looks when the next clock is due; looking too early does no harm."""
         at, _, _ = self._next()
+        if self._timer is not None:
+            if self._looks_at <= at:
+                return
+            self._timer.cancel()
+        self._looks_at = at
         self._timer = self._clock.call_later(max(0.0, at - self._clock.monotonic()), self._look)
 
     def _look(self) -> None:
+        self._timer = None
         at, code, length_s = self._next()
         if at > self._clock.monotonic():
             self._arm()
