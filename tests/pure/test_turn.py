@@ -34,7 +34,7 @@ from headrace.turn.closing import closing
 from headrace.turn.costs import Prices
 from headrace.turn.folds import NOT_RUN, Folded, Usage, fold, joined
 from headrace.turn.log import Log, TurnTooLong
-from headrace.turn.machine import Machine
+from headrace.turn.machine import TOUCHED, Machine
 from headrace.turn.tables import NEW, TABLES
 from tests.pure.turns import EVENT, TURN, a_reply, text, tool
 
@@ -341,6 +341,20 @@ def test_a_batch_with_an_illegal_event_keeps_what_came_before_it() -> None:
     with pytest.raises(IllegalTransition):
         log.extend([CallStarted(1, "reply", "m"), CallStarted(1, "reply", "m")], at=0)
     assert len(log) == 2
+
+
+def test_of_every_event_it_is_said_what_it_touches() -> None:
+    assert set(TOUCHED) == set(EVENTS)
+
+
+def test_an_end_is_told_once_and_before_those_who_watch() -> None:
+    log = written()
+    order: list[str] = []
+    log.watch(lambda: order.append("grown"))
+    log.await_end(lambda: order.append(f"ended, {log.closed is not None}"))
+    log.extend(a_reply(*text(1, "x")), at=0)
+    log.append(TurnClosed("stop", Cause("answered", "")), at=0)
+    assert order == ["grown", "ended, True", "grown"]
 
 
 def test_a_follower_is_woken_once_per_batch_and_sees_all_of_it() -> None:

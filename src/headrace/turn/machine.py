@@ -1,12 +1,14 @@
 """Runs the tables of `tables` over a turn's events.
 
-Theory of operation. `moves` lists for an event which things it touches, each as (kind, key, symbol). `apply` looks
-every one up, refuses the event if one has no entry, and only then changes states. Three events also move things they
-do not name: the end of a reply makes its tools `asked`, a bad end of an attempt drops the parts it left open, and a
-turn may close only when nothing in it is unfinished.
+Theory of operation. `TOUCHED` says of each event which things it touches; its name is the symbol they move by, but for
+calls, which move by what people see. `apply` looks every move up, refuses the event if one has no entry, and only then
+changes states. Three events also move things they do not name: the end of a reply makes its tools `asked`, a bad end of
+an attempt drops the parts it left open, and a turn may close only when nothing in it is unfinished.
 """
 
-from typing import Final, assert_never
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
 
 from headrace.errors import IllegalTransition
 from headrace.events import (
@@ -43,6 +45,46 @@ Key = int | str | tuple[int, int]
 Move = tuple[Kind, Key, Symbol]
 
 TURN_KEY: Final = 0
+
+
+def _the_turn(_: Event) -> Key:
+    return TURN_KEY
+
+
+_Touch = tuple[Kind, Callable[[Any], Key]]
+
+_TURN: Final[_Touch] = ("turn", _the_turn)
+_CALL: Final[_Touch] = ("call", attrgetter("call"))
+_PART: Final[_Touch] = ("part", attrgetter("call", "part"))
+_TOOL: Final[_Touch] = ("tool", attrgetter("call", "part"))
+_APPROVAL: Final[_Touch] = ("approval", attrgetter("approval"))
+_QUESTION: Final[_Touch] = ("question", attrgetter("question"))
+
+TOUCHED: Final[Mapping[type[Event], tuple[_Touch, ...]]] = {
+    TurnOpened: (_TURN,),
+    InputAdded: (_TURN,),
+    AdviceSought: (_TURN,),
+    CallStarted: (_TURN, _CALL),
+    AttemptStarted: (_CALL,),
+    AttemptReplaced: (_CALL,),
+    PartStarted: (_PART, _CALL),
+    PartGrew: (_PART,),
+    PartClosed: (_PART, _CALL),
+    UsageReported: (_CALL,),
+    ReplyEnded: (_CALL,),
+    ReplyCut: (_CALL,),
+    CallFailed: (_CALL,),
+    ToolStarted: (_TURN, _TOOL),
+    ToolPrinted: (_TOOL,),
+    ToolFinished: (_TOOL,),
+    ApprovalAsked: (_TURN, _APPROVAL),
+    ApprovalGiven: (_APPROVAL,),
+    QuestionAsked: (_TURN, _QUESTION),
+    QuestionAnswered: (_QUESTION,),
+    NoticeShown: (_TURN,),
+    HistoryCompacted: (_TURN,),
+    TurnClosed: (_TURN,),
+}
 
 
 class Machine:
@@ -92,49 +134,15 @@ class Machine:
         return after
 
     def _moves(self, event: Event) -> list[Move]:
-        match event:
-            case PartGrew(call, part):
-                return [("part", (call, part), "PartGrew"), ("call", call, self._symbol(call, part))]
-            case PartStarted(call, part, kind):
-                moves: list[Move] = [("part", (call, part), "PartStarted"), ("call", call, "PartStarted")]
-                # A tool call is seen by its name, before the first of its arguments.
-                return [*moves, ("call", call, "Shown")] if kind == "tool_call" else moves
-            case PartClosed(call, part):
-                return [("part", (call, part), "PartClosed"), ("call", call, "PartClosed")]
-            case CallStarted(call):
-                return [("turn", TURN_KEY, "CallStarted"), ("call", call, "CallStarted")]
-            case (
-                AttemptStarted()
-                | AttemptReplaced()
-                | UsageReported()
-                | ReplyEnded()
-                | ReplyCut()
-                | CallFailed()
-            ):
-                return [("call", event.call, type(event).__name__)]
-            case ToolStarted(call, part):
-                return [("turn", TURN_KEY, "ToolStarted"), ("tool", (call, part), "ToolStarted")]
-            case ToolPrinted() | ToolFinished():
-                return [("tool", (event.call, event.part), type(event).__name__)]
-            case ApprovalAsked(approval):
-                return [("turn", TURN_KEY, "ApprovalAsked"), ("approval", approval, "ApprovalAsked")]
-            case ApprovalGiven(approval):
-                return [("approval", approval, "ApprovalGiven")]
-            case QuestionAsked(question):
-                return [("turn", TURN_KEY, "QuestionAsked"), ("question", question, "QuestionAsked")]
-            case QuestionAnswered(question):
-                return [("question", question, "QuestionAnswered")]
-            case (
-                TurnOpened()
-                | InputAdded()
-                | AdviceSought()
-                | NoticeShown()
-                | HistoryCompacted()
-                | TurnClosed()
-            ):
-                return [("turn", TURN_KEY, type(event).__name__)]
-            case _:
-                assert_never(event)
+        symbol = type(event).__name__
+        moves: list[Move] = [(kind, key(event), symbol) for kind, key in TOUCHED[type(event)]]
+        if type(event) is PartGrew:
+            moves.append(("call", event.call, self._symbol(event.call, event.part)))
+        elif type(event) is PartStarted and event.kind == "tool_call":
+            moves.append(
+                ("call", event.call, "Shown")
+            )  # it is seen by its name, before the first of its arguments
+        return moves
 
     def _symbol(self, call: int, part: int) -> Symbol:
         return "Shown" if self._kinds.get((call, part)) in VISIBLE_KINDS else "Thought"
