@@ -335,8 +335,12 @@ API_LAST_WORDS_S: Final = 5.0
 API_LOOK_S: Final = 0.25
 # How long a thread may keep the interpreter while the loop waits for it; Python's own 5 ms are ten deltas of a stream.
 API_SWITCH_S: Final = 0.0005
-# Python's collector in a server: it takes 50 to 150 ms to go through a thousand streams, so it does that rarely.
-API_COLLECTOR: Final = (2000, 10, 100)
+# Python's collector in a server. What is young it looks at often and little at a time: of ten times as many objects it
+# held the loop up for 7 to 18 ms. To go through a thousand streams takes it 50 to 150 ms, so it does that rarely.
+API_COLLECTOR: Final = (1000, 2, 1000)
+# What the C library takes from its heap and leaves there. A read makes room for 256 KiB; where that is mapped anew and
+# given back each time, as it is from 128 KiB on, every delta costs half as much again.
+API_HEAP_BYTES: Final = 4 * MIB
 # How often a server deletes what is kept no longer.
 API_TIDY_S: Final = 3600.0
 # What a list shows at once.

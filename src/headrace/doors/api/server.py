@@ -40,6 +40,7 @@ from headrace.limits import (
     API_COLLECTOR,
     API_FILES_BESIDE,
     API_FILES_PER_STREAM,
+    API_HEAP_BYTES,
     API_KEEPALIVE_S,
     API_LAST_WORDS_S,
     API_PULSE_S,
@@ -51,6 +52,10 @@ from headrace.limits import (
 _log = logging.getLogger(__name__)
 
 SHUT_DOWN: Final = Cause("shutdown", "The server was shut down while the turn was running.")
+
+# As malloc.h has them.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
 
 # How long a connection may stay open between two requests.
 _KEEP_ALIVE_S: Final = 75.0
@@ -249,13 +254,14 @@ def _open_enough(streams: int) -> None:
 def _steady() -> None:
     """Keep the loop from being held up: the collector goes through everything that lives more rarely, and never through
     what was loaded at the start (an answer leaves it nothing to find); a thread that takes turns into the database
-    hands back soon.
+    hands back soon; memory for reads is at hand.
     """
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(
-            0
-        )  # compiling the schemas took 11 MB that are free again, and nobody else's yet
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has these
+        libc = ctypes.CDLL(None)
+        libc.malloc_trim(0)  # compiling the schemas took 11 MB that are free again, and nobody else's yet
+        libc.mallopt(_M_MMAP_THRESHOLD, API_HEAP_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, API_HEAP_BYTES)
     gc.freeze()
     gc.set_threshold(*API_COLLECTOR)
     sys.setswitchinterval(API_SWITCH_S)
