@@ -80,8 +80,8 @@ class JournalFile:
 
     def append(self, batch: Sequence[Recorded]) -> None:
         data = b"".join([events.encode(recorded) + b"\n" for recorded in batch])
-        written = 0
         try:
+            written = os.write(self._descriptor, data)
             while written < len(data):
                 written += os.write(self._descriptor, data[written:])
         except OSError as error:

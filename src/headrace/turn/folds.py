@@ -169,7 +169,11 @@ class Folded:
 
     def catch_up(self, entries: Iterable[Recorded]) -> "Folded":
         for recorded in entries:
-            self.apply(recorded.event)
+            event = recorded.event
+            if type(event) is PartGrew:  # most are, and a long answer is folded in one step of the loop
+                self.replies[event.call].parts[event.part].pieces.append(event.text)
+            else:
+                self.apply(event)
             self.seq = recorded.seq
         return self
 

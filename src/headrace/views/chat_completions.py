@@ -40,6 +40,9 @@ KEPT_OF_CALLS: Final = ("extra_content",)
 _TRUNCATED: Final = "output_truncated"
 
 
+_UNOPENED: Final = Chunks("", 0, "")
+
+
 class ChatView:
     """Feed entries of one turn from its first, get frames."""
 
@@ -50,7 +53,7 @@ class ChatView:
         self._acts = acts
         self._progress: Progress = progress
         self._include_usage = include_usage
-        self._chunks = Chunks("", 0, model)
+        self._chunks = _UNOPENED
         self._asides = Asides()
         self._kinds: dict[tuple[int, int], PartKind] = {}
         self._calls: dict[tuple[int, int], int] = {}

@@ -349,7 +349,8 @@ class _Reply:
         return text[seen:]
 
     def _content(self, text: str) -> None:
-        text = self._fresh("content", text)
+        if self._dialect.cumulative:
+            text = self._fresh("content", text)
         if text:
             self._reasoning.close()
             self._prose.feed(text)

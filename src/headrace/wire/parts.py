@@ -114,7 +114,7 @@ class Parts:
         """Count what the reply makes us hold, shown or not."""
         self._chars += chars
         if self._chars > REPLY_MAX_CHARS:
-            raise MalformedStream(f"a reply is longer than {REPLY_MAX_CHARS} characters")
+            raise _too_long()
 
     def _append(self, part: int, text: str) -> None:
         if not text.isascii() or part in self._halves:
@@ -125,7 +125,9 @@ class Parts:
             text = jsontext.repair(text)
             if not text:
                 return
-        self.count(len(text))
+        self._chars += len(text)
+        if self._chars > REPLY_MAX_CHARS:
+            raise _too_long()
         self.out.append(PartGrew(self._call, part, text))
 
     def _close(self, part: int, item: str) -> None:
@@ -143,3 +145,7 @@ class Parts:
             raise MalformedStream(f"a reply has more than {REPLY_MAX_PARTS} parts")
         self._next += 1
         return self._next - 1
+
+
+def _too_long() -> MalformedStream:
+    return MalformedStream(f"a reply is longer than {REPLY_MAX_CHARS} characters")

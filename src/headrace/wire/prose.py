@@ -31,6 +31,9 @@ class Prose:
         self._drop_idle_stage()
 
     def feed(self, text: str) -> None:
+        if self._think is None and self._markup is None:
+            self._parts.grow("text", text)
+            return
         if self._think is None:
             self._after_think("text", text)
             return
