@@ -178,9 +178,10 @@ def test_a_reply_cut_before_its_evidence_is_incomplete(reply: Sent, place: float
 
 
 @pytest.mark.parametrize("make", [Decoder, BodyDecoder])
+@example([b"data:[DONE]\n\n"])
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_random_bytes_never_raise(make: MakeDecoder, pieces: list[bytes]) -> None:
-    assert not decode(make, pieces).done
+    assert not decode(make, pieces).done or b"[DONE]" in b"".join(pieces)
 
 
 @given(damaged(ALL))
