@@ -69,7 +69,6 @@ class JournalFile:
     def __init__(self, folder: Path, session: str) -> None:
         self.path = path_of(folder, session)
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._descriptor = _held(self.path, session)
         except OSError as error:
             raise StoreError(str(self.path), error) from error
@@ -192,9 +191,18 @@ def _filling(descriptor: int) -> bytes:
     return _bytes(descriptor, _FILLING_BYTES).partition(b"\n")[0]
 
 
+def _opened(path: Path) -> int:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:  # its folder is made with the first session
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(path, flags, 0o600)
+
+
 def _held(path: Path, session: str) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = _opened(path)
         try:
             _lock(descriptor)
         except OSError:

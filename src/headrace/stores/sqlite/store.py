@@ -59,9 +59,15 @@ class SessionStore:
     # --- writing a session: these hold it for this process
 
     def append(self, session: str, batch: Sequence[Recorded]) -> None:
-        live, closes = self._appended(session, batch)
-        if closes:
-            self._catching_up.later(live)
+        while True:
+            live = self._held.get(session) or self._open(session)
+            try:
+                closes = live.append(batch)
+            except Released:  # to make room, between these two steps
+                continue
+            if closes:
+                self._catching_up.later(live)
+            return
 
     def read(self, session: str) -> list[Recorded]:
         """Every event of the session's turns, oldest first."""
@@ -277,14 +283,6 @@ class SessionStore:
         with self._lock:
             self._held.pop(live.session, None)
             live.release()
-
-    def _appended(self, session: str, batch: Sequence[Recorded]) -> tuple[Live, bool]:
-        while True:
-            live = self._open(session)
-            try:
-                return live, live.append(batch)
-            except Released:  # to make room, between these two steps
-                continue
 
     def _taken_in(self, live: Live) -> None:
         try:
