@@ -151,6 +151,42 @@ async def test_what_take_raises_is_raised_where_the_body_is_read() -> None:
         assert transport.get_protocol() is protocol
 
 
+async def test_a_body_whose_framing_cannot_be_read_is_a_connection_that_broke() -> None:
+    async with answered(Sent((chunked([b"one"])[:-5], b"zz\r\n"), "hold", 0.1)) as response:
+        taking = Taking()
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(read_all(Body(response, taking), taking), 10)
+        assert not taking.ended
+
+
+async def test_a_connection_that_is_closed_while_it_is_read_wakes_the_reader() -> None:
+    async with answered(Sent((chunked([b"one"])[:-5],), "hold")) as response:
+        _, protocol = line_of(response)
+        body = Body(response, Taking())
+        reading = asyncio.create_task(body.read())
+        await asyncio.sleep(0)
+        protocol.close()  # type: ignore[attr-defined]
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(reading, 10)
+        with pytest.raises(aiohttp.ClientError):  # nobody listens any more
+            await asyncio.wait_for(body.read(), 10)
+
+
+async def test_who_takes_may_stop_who_reads() -> None:
+    async with answered(chunked([b"one", b"two"])) as response:
+        taken: list[bytes] = []
+
+        def take(data: bytes) -> bool:
+            taken.append(data)
+            reading.cancel()
+            return True
+
+        reading = asyncio.create_task(Body(response, take).read())
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+        assert len(taken) == 1
+
+
 async def test_who_stops_reading_leaves_the_connection_as_it_was() -> None:
     async with answered(Sent((chunked([b"one"])[:-5],), "hold")) as response:
         transport, protocol = line_of(response)

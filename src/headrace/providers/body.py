@@ -19,7 +19,7 @@ Take = Callable[[bytes], bool]
 
 
 class Body:
-    """Of one response, read by one task."""
+    """Of one response; nobody else reads it meanwhile."""
 
     def __init__(self, response: aiohttp.ClientResponse, take: Take) -> None:
         self._response = response
@@ -32,34 +32,50 @@ class Body:
         """Until `take` has enough; raises what it raises, and what aiohttp raises for a connection that breaks."""
         self._enough = asyncio.get_running_loop().create_future()
         try:
-            with _Ear(self._response.connection, self._heard):
+            with _Ear(self._response.connection, self._heard, self._lost) as ear:
                 self._heard()  # what has come before
+                if not ear.listens:
+                    self._lost()
                 await self._enough
         finally:
             self._enough = None  # what it raises holds this frame, which holds it
 
     def _heard(self) -> None:
-        enough, content = self._enough, self._content
+        enough = self._enough
         if enough is None or enough.done():
             return
+        failure: Exception | None = None
         try:
-            while content.total_bytes > self._taken:  # what is taken may make room for what was held back
-                data = content.read_nowait()
-                self._taken += len(data)
-                if self._take(data):
-                    enough.set_result(None)
-                    return
-            if content.exception() is not None or content.is_eof():
-                self._over(enough)
+            if not self._took_enough(enough):
+                return
         except Exception as error:  # noqa: BLE001 - it is raised where the body is read
-            enough.set_exception(error)
+            failure = error
+        if enough.done():  # who takes has stopped who reads
+            return
+        if failure is None:
+            enough.set_result(None)
+        else:
+            enough.set_exception(failure)
 
-    def _over(self, enough: asyncio.Future[None]) -> None:
-        error = self._content.exception()
+    def _took_enough(self, enough: asyncio.Future[None]) -> bool:
+        content = self._content
+        # What is taken may make room for what was held back.
+        while content.total_bytes > self._taken and (data := content.read_nowait()):
+            self._taken += len(data)
+            if self._take(data) or enough.done():
+                return True
+        error = content.exception()
         if error is not None:
             raise error
-        self._take(b"")
-        enough.set_result(None)
+        if content.is_eof():
+            self._take(b"")
+            return True
+        return False
+
+    def _lost(self) -> None:
+        """Nothing comes any more. aiohttp does not say so of a body whose framing it could not read."""
+        if self._enough is not None and not self._enough.done():
+            self._enough.set_exception(aiohttp.ClientPayloadError("The connection ended within the body."))
 
 
 class _Ear(asyncio.Protocol):
@@ -68,11 +84,21 @@ class _Ear(asyncio.Protocol):
     A body that has come whole has no connection any more.
     """
 
-    def __init__(self, connection: aiohttp.connector.Connection | None, heard: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: aiohttp.connector.Connection | None,
+        heard: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
         self._transport = connection.transport if connection else None
         protocol = connection.protocol if connection else None
         self._protocol: asyncio.Protocol = asyncio.Protocol() if protocol is None else protocol
         self._heard = heard
+        self._lost = lost
+
+    @property
+    def listens(self) -> bool:
+        return self._transport is not None
 
     def __enter__(self) -> Self:
         if self._transport is not None:
@@ -82,8 +108,10 @@ class _Ear(asyncio.Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._transport is not None and self._transport.get_protocol() is self:
-            self._transport.set_protocol(self._protocol)
+        line = self._transport
+        # One that is closing is given to nobody, and over TLS it may not even know its protocol any more.
+        if line is not None and not line.is_closing() and line.get_protocol() is self:
+            line.set_protocol(self._protocol)
 
     def data_received(self, data: bytes) -> None:
         self._protocol.data_received(data)
@@ -97,6 +125,7 @@ class _Ear(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._protocol.connection_lost(exc)
         self._heard()
+        self._lost()
 
     def pause_writing(self) -> None:
         self._protocol.pause_writing()
