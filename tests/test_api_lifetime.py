@@ -14,11 +14,17 @@ from typing import Any, TypeVar
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from headrace.doors.api.stream import Stream
 from headrace.doors.api.turns import GONE
-from headrace.events import Event, PartGrew, ToolPrinted
+from headrace.events import AttemptStarted, CallStarted, Event, PartGrew, PartStarted, ToolPrinted, TurnOpened
+from headrace.limits import API_BATCH_EVENTS
+from headrace.runtime.clock import SystemClock
 from headrace.runtime.turn import Turn
 from headrace.testing.modelserver import CallTool, ModelServer, RecordedRequest, Reply, Say, Script, scenario
+from headrace.turn.log import Log
+from headrace.views.chat_completions import ChatView
 from tests.apiserver import KEY, Api, api, ask, content, values
 from tests.commands import COMMAND, environment
 
@@ -184,11 +190,40 @@ async def test_a_silent_stream_is_kept_alive_by_comments(tmp_path: Path) -> None
             assert lines[2] == b": keepalive\n"
 
 
+async def test_what_follows_much_that_is_not_shown_is_written_with_it() -> None:
+    """One batch that is longer than one look at the log."""
+    log = Log("turn_1")
+    log.extend(
+        [TurnOpened(1, (), "", "m", ""), CallStarted(1, "reply", "m"), AttemptStarted(1, 1, "m", True)], 1.0
+    )
+    stream = Stream(log, ChatView("m", acts=True), SystemClock(), 60.0)
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await stream.flow(request, {})
+
+    app = web.Application()
+    app.router.add_get("/", handler)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        assert b"role" in await answer.content.readline()
+        await answer.content.readline()
+        hidden = [
+            PartStarted(1, 1, "tool_call", "id", "run"),
+            *[PartGrew(1, 1, "a")] * (API_BATCH_EVENTS + 50),
+        ]
+        log.extend([*hidden, PartStarted(1, 2, "text"), PartGrew(1, 2, "Visible.")], 2.0)
+        assert b"Visible." in await asyncio.wait_for(answer.content.readline(), 10)
+    await runner.cleanup()
+
+
 async def test_a_client_without_chunks_is_sent_the_frames_alone_until_the_end(tmp_path: Path) -> None:
     async with api(tmp_path) as served:
         served.models.default = replace(scenario("long:20"), pace_s=0.005)
         body = json.dumps(ask(stream=True)).encode()
-        head = f"POST {CHAT} HTTP/1.0\r\nHost: localhost\r\nx-api-key: {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {CHAT} HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\nx-api-key: {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
         reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
         writer.write(head.encode() + body)
         answer = await asyncio.wait_for(reader.read(), 10)

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from headrace.doors.api.gate import STREAMING
 from headrace.events import Recorded
@@ -107,12 +107,14 @@ class Stream:
 
     async def flow(self, request: web.Request, headers: dict[str, str]) -> web.StreamResponse:
         """Write to the client until the turn is closed."""
+        self._gather()
         response = _Response(headers={**HEADERS, **headers})
+        if request.version < HttpVersion11:
+            response.force_close()  # whatever the client would like: the end is the connection's
         request[STREAMING] = True
         await response.prepare(request)
         self._chunked = "Transfer-Encoding" in response.headers
         self._line = request.transport
-        self._gather()
         await self._write(response, self._taken() or KEEPALIVE)  # the headers go out with it
         while True:
             more = self._gather()
@@ -169,7 +171,7 @@ class Stream:
             self._frames.clear()
             self._wrote = True
             line.write(b"%x\r\n%b\r\n" % (size, data) if self._chunked else data)
-        return True
+        return self._cursor == len(self._log)
 
     def pulse(self) -> None:
         """Called by the server now and then."""
