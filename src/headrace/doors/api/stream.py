@@ -14,6 +14,7 @@ length before it, would cost more than all that has been done to the delta befor
 """
 
 import asyncio
+import math
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -69,7 +70,7 @@ class Stream:
         self._frames: list[bytes] = []
         self._signal = Signal()
         self._wrote = False  # since the last beat of the pulse
-        self._quiet_since = clock.monotonic()
+        self._quiet_since = -math.inf  # a sign of life is due from the start
         self._line: asyncio.Transport | None = None
         self._chunked = False
         self._opening: BeginningView | None = None
@@ -115,8 +116,7 @@ class Stream:
         await response.prepare(request)
         self._chunked = "Transfer-Encoding" in response.headers
         self._line = request.transport
-        await self._write(response, self._taken() or KEEPALIVE)  # the headers go out with it
-        while True:
+        while True:  # the headers go out with what is written first
             more = self._gather()
             if self._log.closed is not None and self._cursor == len(self._log):
                 await response.write_eof(self._taken())
