@@ -34,48 +34,46 @@ class Body:
         try:
             with _Ear(self._response.connection, self._heard, self._lost) as ear:
                 self._heard()  # what has come before
-                if not ear.listens:
+                if not ear.listens or self._content.exception() is not None:
                     self._lost()
                 await self._enough
         finally:
             self._enough = None  # what it raises holds this frame, which holds it
 
     def _heard(self) -> None:
-        enough = self._enough
+        enough, content = self._enough, self._content
         if enough is None or enough.done():
             return
-        failure: Exception | None = None
         try:
-            if not self._took_enough(enough):
-                return
+            # What is taken may make room for what was held back.
+            while content.total_bytes > self._taken and (data := content.read_nowait()):
+                self._taken += len(data)
+                if self._take(data) or enough.done():
+                    break
+            else:
+                if not content.is_eof():
+                    return
+                self._take(b"")
         except Exception as error:  # noqa: BLE001 - it is raised where the body is read
-            failure = error
-        if enough.done():  # who takes has stopped who reads
-            return
-        if failure is None:
-            enough.set_result(None)
+            self._over(error)
         else:
-            enough.set_exception(failure)
-
-    def _took_enough(self, enough: asyncio.Future[None]) -> bool:
-        content = self._content
-        # What is taken may make room for what was held back.
-        while content.total_bytes > self._taken and (data := content.read_nowait()):
-            self._taken += len(data)
-            if self._take(data) or enough.done():
-                return True
-        error = content.exception()
-        if error is not None:
-            raise error
-        if content.is_eof():
-            self._take(b"")
-            return True
-        return False
+            self._over(None)
 
     def _lost(self) -> None:
         """Nothing comes any more. aiohttp does not say so of a body whose framing it could not read."""
-        if self._enough is not None and not self._enough.done():
-            self._enough.set_exception(aiohttp.ClientPayloadError("The connection ended within the body."))
+        error = self._content.exception()
+        if not isinstance(error, Exception):
+            error = aiohttp.ClientPayloadError("The connection ended within the body.")
+        self._over(error)
+
+    def _over(self, error: Exception | None) -> None:
+        enough = self._enough
+        if enough is None or enough.done():  # who takes may have stopped who reads
+            return
+        if error is None:
+            enough.set_result(None)
+        else:
+            enough.set_exception(error)
 
 
 class _Ear(asyncio.Protocol):
